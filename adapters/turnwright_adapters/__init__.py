@@ -1,0 +1,1 @@
+"""Adapters: one module per means, named for it; none imports another."""

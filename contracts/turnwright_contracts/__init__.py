@@ -1,0 +1,1 @@
+"""One conformance suite per port, to subclass."""
