@@ -49,10 +49,21 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object:
 
 
 def _within(seconds: float, test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    late: TimeoutError | None = None
+
     @functools.wraps(test)
     async def bounded(*args: object, **kwargs: object) -> None:
-        async with asyncio.timeout(seconds):
-            await test(*args, **kwargs)
+        nonlocal late
+        if late is not None:  # Hypothesis wants to shrink it; each try could take as long again
+            raise late
+        try:
+            async with asyncio.timeout(seconds) as bound:
+                await test(*args, **kwargs)
+        except TimeoutError as error:
+            if bound.expired():
+                late = TimeoutError(f"not done after {seconds:.0f} s with {kwargs}")
+                raise late from error
+            raise
 
     return bounded
 
