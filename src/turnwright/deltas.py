@@ -1,6 +1,6 @@
 """What a model says while it is still saying it. Rule: deltas are for people who watch; nothing is decided from them.
 
-Each names its turn and attempt. A consumer that gets an `AttemptReset` drops what it showed of that turn's lost attempt.
+Each names its turn and attempt. A consumer that gets an `AttemptReset` drops what it showed of that turn's lost try.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class DefinitionError(TurnwrightError, ValueError):
 
 
 class Issue:
-    """One reason why a value was refused: *path* into the value (`a.n`, `tags[2]`, empty for the whole) and *message*."""
+    """One reason why a value was refused: *path* into it (`a.n`, `tags[2]`, empty for the whole) and *message*."""
 
     __slots__ = ("message", "path")
 
@@ -144,9 +144,9 @@ ModelErrorKind = Literal[
 class ModelError(PortError):
     """A model request failed.
 
-    *kind* is closed. *retryable* says whether the same request may succeed later, *retry_after* (seconds) when the provider
-    said so, *status* the HTTP status if there was one. *dispatched* is False only if the request surely never left, so that
-    nothing can have been charged. The message is bounded and holds no secret.
+    *kind* is closed. *retryable* says whether the same request may succeed later, *retry_after* (seconds) when the
+    provider said so, *status* the HTTP status if there was one. *dispatched* is False only if the request surely never
+    left, so that nothing can have been charged. The message is bounded and holds no secret.
     """
 
     def __init__(

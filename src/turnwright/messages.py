@@ -141,7 +141,7 @@ class AssistantMessage:
 
     parts: tuple[Part, ...] = field(converter=_parts)
     stop_reason: StopReason = "stop"
-    usage: Usage = Usage()  # noqa: RUF009 - a frozen value is a safe default
+    usage: Usage = Usage()
     model: str | None = None
     provider: str | None = None
     response_id: str | None = None
@@ -187,8 +187,8 @@ def _text(parts: tuple[Part, ...]) -> str:
 class Transcript(Sequence[Message]):
     """All messages of a run so far; an immutable sequence that grows in constant time.
 
-    `append` gives a longer transcript that shares its storage with this one, so a turn costs the same at the start of a run
-    and after hundreds of turns. Appending twice to the same transcript copies once and keeps both true.
+    `append` gives a longer transcript that shares its storage with this one, so a turn costs the same at the start of a
+    run and after hundreds of turns. Appending twice to the same transcript copies once and keeps both true.
     """
 
     __slots__ = ("_length", "_messages", "answers")
@@ -230,7 +230,11 @@ class Transcript(Sequence[Message]):
         return self._messages[index if index >= 0 else self._length + index]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+        return (
+            isinstance(other, Sequence)
+            and len(self) == len(other)
+            and all(a == b for a, b in zip(self, other, strict=True))
+        )
 
     def __hash__(self) -> int:
         return hash(tuple(self))
