@@ -86,5 +86,5 @@ def test_every_promise_has_an_id_a_sentence_and_a_standing() -> None:
 
 
 def test_every_case_named_by_a_test_is_well_formed() -> None:
-    """A bug case is three letters, a dash and two digits: `oac-05`."""
+    """A bug case is three signs, a dash and two digits: `oac-05`, `a2a-01`."""
     assert {} == {mark: files for mark, files in marked("case").items() if not re.fullmatch(r"[a-z0-9]{3}-\d\d", mark)}
