@@ -84,13 +84,13 @@ def encode(value: JSON, *, depth: int = DEPTH) -> bytes:
     try:
         data: bytes = _encoder.encode(value)
     except (TypeError, ValueError, RecursionError):
-        _refuse_unencodable(value, "", depth)
+        refuse_unencodable(value, "", depth)
         raise
     # msgspec writes a number that is not finite as null, so only a text with a null, with many brackets or with what
     # looks like a long number can hide something: it costs a walk, the others do not.
     if b"null" in data or data.count(b"[") + data.count(b"{") > depth or _long_number(data):
         if not _is_encodable(value, depth):
-            _refuse_unencodable(value, "", depth)
+            refuse_unencodable(value, "", depth)
     return data
 
 
@@ -266,7 +266,7 @@ def _find_in_prose(text: str) -> JSON:
 
 
 def _is_encodable(value: object, room: int) -> bool:
-    """Tell whether `_refuse_unencodable` would be silent, faster: what msgspec refuses by itself is not looked at."""
+    """Tell whether `refuse_unencodable` would be silent, faster: what msgspec refuses by itself is not looked at."""
     children: Iterable[object]
     if type(value) is dict:
         children = value.values()
@@ -290,7 +290,7 @@ def _is_encodable(value: object, room: int) -> bool:
     return True
 
 
-def _refuse_unencodable(value: object, path: str, room: int) -> None:
+def refuse_unencodable(value: object, path: str, room: int) -> None:
     """Name the first place in *value* that has no canonical encoding."""
     match value:
         case None | bool():
@@ -308,13 +308,13 @@ def _refuse_unencodable(value: object, path: str, room: int) -> None:
             raise _refusal("nested too deeply", path)
         case list():
             for index, item in enumerate(value):
-                _refuse_unencodable(item, step(path, index), room - 1)
+                refuse_unencodable(item, step(path, index), room - 1)
         case dict():
             for key, item in value.items():
                 if not isinstance(key, str):
                     raise _refusal(f"the key {key!r:.40} is not a string", path)
-                _refuse_unencodable(key, path, room)
-                _refuse_unencodable(item, step(path, key), room - 1)
+                refuse_unencodable(key, path, room)
+                refuse_unencodable(item, step(path, key), room - 1)
         case _:
             raise _refusal(f"{type(value).__name__} is not a JSON value", path)
 
@@ -372,7 +372,9 @@ def _plain_library_value(value: object, place: _Place, room: int) -> JSON:
             return _plain(dump(mode="json"), place, room - 1)
         case _:
             name = type(value).__name__
-            raise _refusal(f"{name} has no JSON form; return a plain value, an attrs class or a dataclass", _path(place))
+            raise _refusal(
+                f"{name} has no JSON form; return a plain value, an attrs class or a dataclass", _path(place)
+            )
 
 
 def _key(key: object, place: _Place, room: int) -> str:

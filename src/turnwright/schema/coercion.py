@@ -1,0 +1,348 @@
+"""Bring a JSON value nearer to its schema, and finish one that has been accepted.
+
+Rule: along the schema only, never by guessing, and never in place. The table of what is changed is in `turnwright.schema`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from decimal import Decimal
+from operator import ge, gt, le, lt
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from turnwright.canonical import JSON, decode, step
+from turnwright.errors import InvalidValue
+from turnwright.schema.validation import refused, within
+
+if TYPE_CHECKING:
+    from turnwright.schema.validation import Validation
+
+Settle: TypeAlias = Callable[[JSON], JSON]
+
+_EXACT: Final = 1e39  # a float beyond has more digits as an integer than a number may have
+
+
+def resolve(document: JSON, reference: str) -> JSON:
+    """Return what a *reference* such as `#/$defs/T` means in *document*; None if it leads nowhere or elsewhere."""
+    node = document
+    if not reference.startswith("#"):
+        return None
+    for part in reference[1:].split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, dict):
+            node = node.get(key)
+        elif isinstance(node, list) and key.isdecimal() and int(key) < len(node):
+            node = node[int(key)]
+        else:
+            return None
+    return node
+
+
+def pointer(base: str, *keys: str | int) -> str:
+    """Return the JSON pointer *base* extended by *keys*."""
+    return "/".join([base, *(str(key).replace("~", "~0").replace("/", "~1") for key in keys)])
+
+
+def types_of(node: dict[str, JSON]) -> tuple[str, ...]:
+    """Return the names under `type`, none if any type will do."""
+    match node.get("type"):
+        case str(name):
+            return (name,)
+        case list(names):
+            return tuple(str(name) for name in names)
+        case _:
+            return ()
+
+
+def coerce(validation: Validation, value: JSON) -> JSON:
+    """Return *value* changed where its type is not the schema's and the table has a row for it. It may still not fit."""
+    return _Coercion(validation).along(validation.document, "#", value)
+
+
+def settling(validation: Validation, *, fill: bool) -> Settle | None:
+    """Return what finishes a value that validates, None if there is never anything to do.
+
+    It writes 1.0 as 1 where an integer is due and, if *fill*, puts the defaults of absent properties in. It raises
+    `InvalidValue` for a decimal text outside its bounds, which JSON Schema cannot compare.
+    """
+    return _Settling(validation, fill).of(validation.document, "#")
+
+
+class _Coercion:
+    """One pass over one value. What was tried at a place is remembered: unions in unions stay linear, circles end."""
+
+    def __init__(self, validation: Validation) -> None:
+        self._validation = validation
+        self._known: dict[tuple[str, int], tuple[JSON, JSON]] = {}
+
+    def along(self, node: JSON, place: str, value: JSON) -> JSON:
+        if not isinstance(node, dict):
+            return value
+        if known := self._known.get((place, id(value))):
+            return known[1]
+        self._known[place, id(value)] = (value, value)  # the value is kept as well, so that its id stays its own
+        result = _by_type(types_of(node), value)
+        if isinstance(reference := node.get("$ref"), str):
+            result = self.along(resolve(self._validation.document, reference), reference, result)
+        if isinstance(result, dict):
+            result = self._object(node, place, result)
+        elif isinstance(result, list):
+            result = self._array(node, place, result)
+        for index, part in enumerate(_list(node, "allOf")):
+            result = self.along(part, pointer(place, "allOf", index), result)
+        for keyword in ("anyOf", "oneOf"):
+            if arms := _list(node, keyword):
+                result = self._union(arms, pointer(place, keyword), result)
+        self._known[place, id(value)] = (value, result)
+        return result
+
+    def _object(self, node: dict[str, JSON], place: str, value: dict[str, JSON]) -> dict[str, JSON]:
+        properties = _dict(node, "properties")
+        required = _list(node, "required")
+        result: dict[str, JSON] = {}
+        for key, item in value.items():
+            if key not in properties:
+                result[key] = self.along(node.get("additionalProperties"), pointer(place, "additionalProperties"), item)
+                continue
+            where = pointer(place, "properties", key)
+            if item is not None or key in required or self._validation.part(where)(None):
+                result[key] = self.along(properties[key], where, item)
+        return value if _same(result.values(), value.values()) else result
+
+    def _array(self, node: dict[str, JSON], place: str, value: list[JSON]) -> list[JSON]:
+        first, rest, rest_key = _items(node)
+        result = [
+            self.along(first[1][index], pointer(place, first[0], index), item)
+            if index < len(first[1])
+            else self.along(rest, pointer(place, rest_key), item)
+            for index, item in enumerate(value)
+        ]
+        return value if _same(result, value) else result
+
+    def _union(self, arms: list[JSON], place: str, value: JSON) -> JSON:
+        checks = [self._validation.part(pointer(place, index)) for index in range(len(arms))]
+        if any(check(value) for check in checks):
+            return value
+        for index, (arm, check) in enumerate(zip(arms, checks, strict=True)):
+            tried = self.along(arm, pointer(place, index), value)
+            if check(tried):
+                return tried
+        return value
+
+
+def _by_type(types: tuple[str, ...], value: JSON) -> JSON:
+    """Read a text that holds what the schema wants, if it wants no text."""
+    if not isinstance(value, str) or not types or "string" in types:
+        return value
+    try:
+        read = decode(value)
+    except InvalidValue:
+        return value
+    match read:
+        case bool() | str() | None:
+            return value
+        case int():
+            return read if "integer" in types or "number" in types else value
+        case float():
+            return read if "number" in types or ("integer" in types and read.is_integer()) else value
+        case list():
+            return read if "array" in types else value
+        case dict():
+            return read if "object" in types else value
+
+
+class _Settling:
+    """Compiles a schema to the function that finishes a value. Places without anything to do cost nothing later."""
+
+    def __init__(self, validation: Validation, fill: bool) -> None:
+        self._validation = validation
+        self._fill = fill
+        self._references: dict[str, list[Settle | None]] = {}
+
+    def of(self, node: JSON, place: str) -> Settle | None:
+        if not isinstance(node, dict):
+            return None
+        steps: list[Settle] = []
+        if isinstance(reference := node.get("$ref"), str) and (settle := self._reference(reference)):
+            steps.append(settle)
+        types = types_of(node)
+        if ("integer" in types and "number" not in types) or _has_integer(node):
+            steps.append(_integral)
+        if node.get("format") == "decimal" and (bounds := _bounds(node)):
+            steps.append(_within_bounds(bounds))
+        if settle := self._object(node, place):
+            steps.append(settle)
+        if settle := self._array(node, place):
+            steps.append(settle)
+        for index, part in enumerate(_list(node, "allOf")):
+            if settle := self.of(part, pointer(place, "allOf", index)):
+                steps.append(settle)
+        for keyword in ("anyOf", "oneOf"):
+            if settle := self._union(_list(node, keyword), pointer(place, keyword)):
+                steps.append(settle)
+        return _one_after_another(steps)
+
+    def _reference(self, reference: str) -> Settle | None:
+        known = self._references.get(reference)
+        if known is None:
+            known = self._references[reference] = []
+            known.append(self.of(resolve(self._validation.document, reference), reference))
+        if known:
+            return known[0]
+        return lambda value: settle(value) if (settle := known[0]) else value  # a circle: known when it is called
+
+    def _object(self, node: dict[str, JSON], place: str) -> Settle | None:
+        members: dict[str, Settle] = {}
+        defaults: dict[str, JSON] = {}
+        for key, part in _dict(node, "properties").items():
+            if settle := self.of(part, pointer(place, "properties", key)):
+                members[key] = settle
+            if self._fill and isinstance(part, dict) and "default" in part:
+                defaults[key] = part["default"]
+        extra = self.of(node.get("additionalProperties"), pointer(place, "additionalProperties"))
+        if not members and not defaults and not extra:
+            return None
+        known = frozenset(_dict(node, "properties"))
+
+        def settle_object(value: JSON) -> JSON:
+            if type(value) is not dict:
+                return value
+            changes: dict[str, JSON] = {}
+            for key, settle in members.items():
+                if key in value and (settled := _inside(key, settle, value[key])) is not value[key]:
+                    changes[key] = settled
+            for key, default in defaults.items():
+                if key not in value:
+                    changes[key] = copied(default)
+            if extra:
+                for key, item in value.items():
+                    if key not in known and (settled := _inside(key, extra, item)) is not item:
+                        changes[key] = settled
+            return value | changes if changes else value
+
+        return settle_object
+
+    def _array(self, node: dict[str, JSON], place: str) -> Settle | None:
+        (first_key, first), rest, rest_key = _items(node)
+        settle_first = [self.of(part, pointer(place, first_key, index)) for index, part in enumerate(first)]
+        settle_rest = self.of(rest, pointer(place, rest_key))
+        if not settle_rest and not any(settle_first):
+            return None
+
+        def settle_array(value: JSON) -> JSON:
+            if type(value) is not list:
+                return value
+            settled = [
+                _inside(index, settle, item)
+                if (settle := settle_first[index] if index < len(settle_first) else settle_rest)
+                else item
+                for index, item in enumerate(value)
+            ]
+            return value if _same(settled, value) else settled
+
+        return settle_array
+
+    def _union(self, arms: list[JSON], place: str) -> Settle | None:
+        settles = [self.of(arm, pointer(place, index)) for index, arm in enumerate(arms)]
+        if not any(settles):
+            return None
+        others = [settle for arm, settle in zip(arms, settles, strict=True) if arm != {"type": "null"}]
+        if len(others) == 1 and len(arms) == 2 and (only := others[0]):
+            return lambda value: value if value is None else only(value)
+
+        def settle_union(value: JSON) -> JSON:
+            for index, settle in enumerate(settles):
+                if self._validation.part(pointer(place, index))(value):
+                    return settle(value) if settle else value
+            return value
+
+        return settle_union
+
+
+def copied(value: JSON) -> JSON:
+    """Return *value* with containers of its own."""
+    match value:
+        case dict():
+            return {key: copied(item) for key, item in value.items()}
+        case list():
+            return [copied(item) for item in value]
+        case _:
+            return value
+
+
+def _one_after_another(steps: list[Settle]) -> Settle | None:
+    if len(steps) < 2:
+        return steps[0] if steps else None
+
+    def settle(value: JSON) -> JSON:
+        for settle_part in steps:
+            value = settle_part(value)
+        return value
+
+    return settle
+
+
+def _inside(key: str | int, settle: Settle, value: JSON) -> JSON:
+    try:
+        return settle(value)
+    except InvalidValue as error:
+        raise within(step("", key), error) from None
+
+
+def _integral(value: JSON) -> JSON:
+    if type(value) is float and value.is_integer() and abs(value) < _EXACT:
+        return int(value)
+    return value
+
+
+def _has_integer(node: dict[str, JSON]) -> bool:
+    return any(type(option) is int for option in [node.get("const"), *_list(node, "enum")])
+
+
+def _bounds(node: dict[str, JSON]) -> dict[str, Decimal]:
+    names = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "multipleOf")
+    return {name: Decimal(str(node[name])) for name in names if name in node}
+
+
+def _within_bounds(bounds: dict[str, Decimal]) -> Settle:
+    def settle(value: JSON) -> JSON:
+        if isinstance(value, str):
+            for name, limit in bounds.items():
+                if not _BOUNDS[name][0](Decimal(value), limit):
+                    raise refused(f"expected {_BOUNDS[name][1]} {limit}, got {value[:80]}")
+        return value
+
+    return settle
+
+
+_BOUNDS: Final[dict[str, tuple[Callable[[Decimal, Decimal], bool], str]]] = {
+    "minimum": (ge, "at least"),
+    "exclusiveMinimum": (gt, "more than"),
+    "maximum": (le, "at most"),
+    "exclusiveMaximum": (lt, "less than"),
+    "multipleOf": (lambda value, unit: value % unit == 0, "a multiple of"),
+}
+
+
+def _items(node: dict[str, JSON]) -> tuple[tuple[str, list[JSON]], JSON, str]:
+    """Return the schemas of an array's first items with their keyword, and that of the rest with its own.
+
+    Drafts before 2020-12 wrote the first ones under `items` and the rest under `additionalItems`.
+    """
+    if isinstance(node.get("items"), list):
+        return ("items", _list(node, "items")), node.get("additionalItems"), "additionalItems"
+    return ("prefixItems", _list(node, "prefixItems")), node.get("items"), "items"
+
+
+def _list(node: dict[str, JSON], keyword: str) -> list[JSON]:
+    value = node.get(keyword)
+    return value if isinstance(value, list) else []
+
+
+def _dict(node: dict[str, JSON], keyword: str) -> dict[str, JSON]:
+    value = node.get(keyword)
+    return value if isinstance(value, dict) else {}
+
+
+def _same(some: Collection[JSON], others: Collection[JSON]) -> bool:
+    return len(some) == len(others) and all(one is other for one, other in zip(some, others, strict=True))
