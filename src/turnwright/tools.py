@@ -1,10 +1,39 @@
-"""The tool contract, and `@tool`, which makes one from a function."""
+"""The tool contract, and `@tool`, which makes one from a function.
+
+A contract says what the model is told (name, description, parameters), what admission asks before a call may run
+(capability, approval, policy, cost), and what recovery may do when a call was started and its result is unknown
+(replay).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Generic, Literal, ParamSpec, TypeAlias, TypeVar, overload
 
-from attrs import frozen
+import msgspec
+from attrs import field, frozen
+
+from turnwright.errors import DefinitionError
+from turnwright.messages import Part, Text
+from turnwright.schema import Parameters, Schema, parameters_of, schema_of
+
+__all__ = ["Approval", "DidNotHappen", "Happened", "Replay", "Tool", "ToolContext", "ToolOutput", "ToolSpec", "tool"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+Replay: TypeAlias = Literal["never", "safe", "idempotent"]
+"""What may be done with a call that was started and whose result is unknown.
+
+`never` (the default): it is in doubt, and a person or `reconcile` says what happened. `safe`: it runs again.
+`idempotent`: it runs again under the same key, which the target must honour.
+"""
+
+Approval: TypeAlias = Literal["none", "required"] | int | Callable[[Mapping[str, object]], bool]
+"""Who must say yes before a call runs: nobody; somebody; somebody of at least this level (1 and up); or a predicate
+over the validated arguments that says whether somebody must. A predicate that raises counts as yes, somebody must."""
 
 
 @frozen
@@ -14,3 +43,218 @@ class ToolSpec:
     name: str
     description: str
     parameters: Mapping[str, object]
+
+
+@frozen
+class ToolOutput:
+    """What a tool may return instead of a plain value: *content* for the model, an error mark, *details* for people."""
+
+    content: str | Sequence[Part]
+    is_error: bool = False
+    details: object = None
+
+
+@frozen
+class Happened:
+    """A `reconcile` function's or a person's word that an effect in doubt took place, with what it returned."""
+
+    output: object = None
+
+
+@frozen
+class DidNotHappen:
+    """The word that an effect in doubt did not take place. The model may ask again: a new call, a new approval."""
+
+
+@frozen
+class ToolContext:
+    """What a tool may know of its call. A parameter annotated with this class receives it and is hidden from the model.
+
+    *key* is the idempotency key: the same on every attempt, in every process. *attempt* counts from 1.
+    """
+
+    run_id: str
+    effect_id: str
+    turn: int
+    index: int
+    attempt: int
+    key: str
+    _update: Callable[[str], None] = field(repr=False, eq=False)
+
+    def update(self, text: str) -> None:
+        """Show *text* as progress to whoever watches. Dropped once the call has its result."""
+        self._update(text)
+
+
+@frozen(eq=False)
+class Tool(Generic[P, R_co]):
+    """A function under a contract. Call it like the function it wraps; the engine runs it only after admission.
+
+    *timeout* is in seconds. *max_failures* is how often in a row the tool may fail before further calls are refused.
+    *policy* names what the execution policy port must be able to enforce. *cost* is reserved per call, by budget axis.
+    """
+
+    function: Callable[P, R_co | Awaitable[R_co]] = field(repr=False)
+    parameters: Parameters = field(repr=False)
+    name: str
+    description: str
+    output: Schema[object] | None = field(default=None, repr=False)
+    capability: str = ""
+    approval: Approval = "none"
+    replay: Replay = "never"
+    reconcile: Callable[[str], Awaitable[Happened | DidNotHappen | None]] | None = field(default=None, repr=False)
+    prepare: Callable[[object], object] | None = field(default=None, repr=False)
+    key: Callable[[Mapping[str, object]], str] | None = field(default=None, repr=False)
+    cost: Mapping[str, int] = field(factory=dict)
+    sensitivity: Literal["public", "internal", "sensitive", "secret"] = "internal"
+    annotations: Mapping[str, object] = field(factory=dict)
+    policy: tuple[str, ...] = ()
+    sequential: bool = False
+    timeout: float | None = 300.0
+    max_attempts: int = 3
+    max_failures: int | None = None
+    version: str = ""
+    is_async: bool = field(init=False, repr=False)
+    spec: ToolSpec = field(init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        _check(self)
+        target = self.function
+        is_async = inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(getattr(target, "__call__", None))  # noqa: B004
+        while hasattr(target, "func"):  # functools.partial keeps its function there
+            target = target.func
+            is_async = is_async or inspect.iscoroutinefunction(target)
+        object.__setattr__(self, "is_async", is_async)
+        object.__setattr__(self, "spec", ToolSpec(self.name, self.description, self.parameters.schema.document))
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co | Awaitable[R_co]:
+        """Call the function itself, past every check: for tests and for your own code, not for models."""
+        return self.function(*args, **kwargs)
+
+    def contract(self) -> dict[str, object]:
+        """The part of the contract that a running run depends on, as JSON: two equal contracts are interchangeable."""
+        return {
+            "name": self.name,
+            "parameters": self.parameters.schema.document,
+            "output": None if self.output is None else self.output.document,
+            "capability": self.capability,
+            "approval": self.approval if isinstance(self.approval, str | int) else "predicate",
+            "replay": self.replay,
+            "cost": dict(self.cost),
+            "policy": list(self.policy),
+            "version": self.version,
+        }
+
+
+def _check(tool: Tool[..., object]) -> None:
+    def refuse(why: str) -> None:
+        message = f"tool {tool.name!r}: {why}"
+        raise DefinitionError(message)
+
+    if not tool.name or len(tool.name) > 128 or not tool.name.isprintable() or tool.name != tool.name.strip():
+        refuse("a name is 1 to 128 printable characters without space at its ends")
+    if tool.replay not in ("never", "safe", "idempotent"):
+        refuse(f"replay is never, safe or idempotent, not {tool.replay!r}")
+    if isinstance(tool.approval, bool) or not (
+        tool.approval in ("none", "required")
+        or (isinstance(tool.approval, int) and tool.approval > 0)
+        or callable(tool.approval)
+    ):
+        refuse(f"approval is none, required, a level of 1 or more, or a predicate, not {tool.approval!r}")
+    if tool.timeout is not None and not 0 < tool.timeout <= 86_400:
+        refuse(f"timeout is more than 0 and at most 86,400 seconds, or None, not {tool.timeout!r}")
+    if tool.max_attempts < 1:
+        refuse(f"max_attempts is at least 1, not {tool.max_attempts!r}")
+    for axis, amount in tool.cost.items():
+        if isinstance(amount, bool) or not isinstance(amount, int) or not 0 <= amount <= 2**53:
+            refuse(f"cost of {axis!r} is a whole number from 0 to 2**53, not {amount!r}")
+
+
+@overload
+def tool(function: Callable[P, Awaitable[R]], /) -> Tool[P, R]: ...
+@overload
+def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
+@overload
+def tool(
+    function: None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    parameters: Mapping[str, object] | None = None,
+    output: object = None,
+    capability: str | None = None,
+    approval: Approval = "none",
+    replay: Replay = "never",
+    reconcile: Callable[[str], Awaitable[Happened | DidNotHappen | None]] | None = None,
+    prepare: Callable[[object], object] | None = None,
+    key: Callable[[Mapping[str, object]], str] | None = None,
+    cost: Mapping[str, int] | None = None,
+    sensitivity: Literal["public", "internal", "sensitive", "secret"] = "internal",
+    annotations: Mapping[str, object] | None = None,
+    policy: Sequence[str] = (),
+    sequential: bool = False,
+    timeout: float | None = 300.0,
+    max_attempts: int = 3,
+    max_failures: int | None = None,
+    version: str = "",
+) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+def tool(function: Callable[..., object] | None = None, /, **contract: object) -> object:
+    """Make a tool from a function; its signature and docstring become what the model is told.
+
+    ::
+
+        @tool(approval="required")
+        async def refund(order_id: str, cents: Annotated[int, "amount in cents"]) -> str:
+            '''Pay money back for an order.'''
+
+    *parameters* replaces the derived JSON Schema; *output*, a type or a JSON Schema, checks what the function
+    returns. *prepare* may reshape raw arguments before validation, *key* derives an idempotency key that outlives the
+    run. A contract that cannot work raises DefinitionError here.
+    """
+    if function is None:
+        return lambda function: _make(function, contract)
+    return _make(function, contract)
+
+
+def _make(function: Callable[..., object], contract: dict[str, object]) -> Tool[..., object]:
+    if isinstance(function, Tool):
+        message = f"tool {function.name!r} is a tool already; decorate the function once"
+        raise DefinitionError(message)
+    given = {name: value for name, value in contract.items() if value is not None}
+    name = str(given.pop("name", None) or _name(function))
+    document = given.pop("parameters", None)
+    try:
+        parameters = parameters_of(function, context=ToolContext)
+        if document is not None:
+            parameters = parameters.described_by(schema_of(document))
+        output = given.pop("output", None)
+        schema = None if output is None else schema_of(output)
+    except DefinitionError as error:
+        message = f"tool {name!r}: {error}"
+        raise DefinitionError(message) from error
+    return Tool(
+        function=function,
+        parameters=parameters,
+        name=name,
+        description=str(given.pop("description", None) or parameters.description),
+        output=schema,
+        capability=str(given.pop("capability", None) or f"tool.{name}"),
+        policy=tuple(given.pop("policy", ())),  # type: ignore[arg-type]
+        timeout=contract.get("timeout", 300.0),  # type: ignore[arg-type]
+        **{name: value for name, value in given.items() if name != "timeout"},  # type: ignore[arg-type]
+    )
+
+
+def _name(function: object) -> str:
+    while hasattr(function, "func"):
+        function = function.func
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def parts_of_output(output: object) -> tuple[Part, ...]:
+    """What the model sees of a tool's JSON output: text as it is, all else as JSON, falsy or not."""
+    return (Text(output if isinstance(output, str) else _encode(output).decode()),)
+
+
+_encode = msgspec.json.Encoder().encode

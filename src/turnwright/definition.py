@@ -1,0 +1,234 @@
+"""An agent before it runs: instruction, tools, types, limits, and the fingerprint of all that a running run depends on.
+
+Everything that can be wrong with it is found when it is built; nothing is looked up or compiled again while it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
+
+from attrs import field, frozen
+
+from turnwright.canonical import digest
+from turnwright.errors import DefinitionError, Issue
+from turnwright.messages import Part, Transcript
+from turnwright.schema import Schema, schema_of
+from turnwright.tools import Tool, ToolSpec, tool
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    InputT = TypeVar("InputT", default=str)
+    OutputT = TypeVar("OutputT", default=str)
+else:
+    from typing import TypeVar
+
+    InputT = TypeVar("InputT")
+    OutputT = TypeVar("OutputT")
+
+__all__ = [
+    "AgentDefinition",
+    "AnyDefinition",
+    "Check",
+    "Durability",
+    "Guard",
+    "Limits",
+    "OutputSpec",
+    "Rewrite",
+    "RunCall",
+    "TurnView",
+]
+
+Durability: TypeAlias = Literal["none", "process", "power"]
+"""What a journal survives: nothing; the death of any process; the loss of power."""
+
+
+@frozen
+class RunCall:
+    """One finished tool call of a run, as checks and `tool_choice` functions see it. *output* is JSON."""
+
+    turn: int
+    name: str
+    arguments: object
+    output: object
+    is_error: bool
+
+
+@frozen
+class TurnView:
+    """What the definition's own code may look at before a turn: its number, the transcript, the calls so far."""
+
+    turn: int
+    transcript: Transcript
+    calls: Sequence[RunCall]
+
+
+@frozen
+class Rewrite:
+    """A guard's word that a call may go on with other *arguments*, which are validated again."""
+
+    arguments: Mapping[str, object]
+
+
+@frozen
+class OutputSpec:
+    """The shape that the final answer must have, as a JSON Schema whose root is an object."""
+
+    name: str
+    schema: Mapping[str, object]
+
+
+CheckResult: TypeAlias = str | Issue | Sequence[str | Issue] | None
+
+Check: TypeAlias = Callable[[OutputT, Sequence[RunCall]], CheckResult | Awaitable[CheckResult]]
+"""Looks at a typed output and the run's calls; gives None if it is fine, else what is wrong in words for the model."""
+
+GuardResult: TypeAlias = str | Rewrite | None
+
+Guard: TypeAlias = Callable[[Tool[..., object], Mapping[str, object]], GuardResult | Awaitable[GuardResult]]
+"""Looks at a validated call: None allows it, a string denies it with that reason, `Rewrite` changes its arguments."""
+
+ToolChooser: TypeAlias = str | Callable[[TurnView], str]
+
+
+@frozen
+class Limits:
+    """What one run may use in all; None is no limit. Reaching one suspends the run with reason `budget`."""
+
+    requests: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    tool_calls: int | None = None
+    calls_per_turn: int = 64
+    argument_bytes: int = 262_144
+    output_bytes: int = 262_144
+    """How much of one tool result the model is shown; the rest is cut and marked."""
+    model_seconds: float = 600.0
+
+
+@frozen(eq=False, slots=False)
+class AgentDefinition(Generic[InputT, OutputT]):
+    """An agent before it runs.
+
+    *input* and *output* are Python types or JSON Schemas. *render* makes the first user message of an input; without
+    it text stays text and all else becomes JSON. *check_output* functions see the typed output and the run's calls;
+    what they object to goes back to the model, at most *repairs* times. *tool_choice* is `auto`, `required`, `none`,
+    a tool's name, or a function of the turn that gives one of these. *guards* see each validated call before
+    approval. *options* go to the model port as they are. *approval_seconds* is how long a request for approval
+    stands. *cost* is reserved for each model request, by budget axis.
+
+    Raises DefinitionError, naming the thing, for whatever cannot work.
+    """
+
+    name: str
+    instruction: str
+    tools: Sequence[Tool[..., object]] = ()
+    input: type[InputT] | Mapping[str, object] = str  # type: ignore[assignment]
+    output: type[OutputT] | Mapping[str, object] = str  # type: ignore[assignment]
+    render: Callable[[InputT], str | Sequence[Part]] | None = None
+    check_output: Sequence[Check[OutputT]] = ()
+    tool_choice: ToolChooser = "auto"
+    guards: Sequence[Guard] = ()
+    repairs: int = 2
+    options: Mapping[str, object] = field(factory=dict)
+    limits: Limits = Limits()
+    approval_seconds: float | None = None
+    cost: Mapping[str, int] = field(factory=dict)
+    durability: Durability = "none"
+    version: str = ""
+
+    def __attrs_post_init__(self) -> None:
+        set_once = object.__setattr__
+        set_once(self, "tools", tuple([each if isinstance(each, Tool) else tool(each) for each in self.tools]))
+        set_once(self, "check_output", tuple(self.check_output))
+        set_once(self, "guards", tuple(self.guards))
+        set_once(self, "toolbox", {each.name: each for each in self.tools})
+        self._check()
+        set_once(self, "specs", tuple([each.spec for each in self.tools]))
+        set_once(self, "input_schema", self._schema("input", self.input))
+        set_once(self, "output_schema", self._schema("output", self.output))
+        set_once(self, "output_spec", _output_spec(self.output_schema.document))
+
+    toolbox: Mapping[str, Tool[..., object]] = field(init=False, repr=False)
+    specs: tuple[ToolSpec, ...] = field(init=False, repr=False)
+    input_schema: Schema[InputT] = field(init=False, repr=False)
+    output_schema: Schema[OutputT] = field(init=False, repr=False)
+    output_spec: OutputSpec | None = field(init=False, repr=False)
+    """What the model port is told of the output; None for plain text."""
+
+    @property
+    def wraps_output(self) -> bool:
+        """Whether the model writes the output as the `response` of an object, as providers want objects."""
+        return self.output_spec is not None and self.output_spec.schema is not self.output_schema.document
+
+    def _check(self) -> None:
+        if not self.name or not self.name.isprintable() or len(self.name) > 128:
+            self._refuse(f"a name is 1 to 128 printable characters, not {self.name!r}")
+        if not isinstance(self.instruction, str):
+            self._refuse(f"the instruction is a string, not {type(self.instruction).__name__}")
+        if len(self.toolbox) < len(self.tools):
+            names = [each.name for each in self.tools]
+            twice = next(name for name in names if names.count(name) > 1)
+            owners = " and ".join([_owner(each) for each in self.tools if each.name == twice])
+            self._refuse(f"two tools are named {twice!r} ({owners}); rename one with @tool(name=...)")
+        if isinstance(self.tool_choice, str) and self.tool_choice not in ("auto", "required", "none", *self.toolbox):
+            self._refuse(
+                f"tool_choice {self.tool_choice!r} is no tool; it is auto, required, none or one of {[*self.toolbox]}"
+            )
+        if self.tool_choice == "required" and not self.tools:
+            self._refuse("tool_choice 'required' needs a tool")
+        if isinstance(self.repairs, bool) or self.repairs < 0:
+            self._refuse(f"repairs is 0 or more, not {self.repairs!r}")
+
+    def _schema(self, part: str, declared: object) -> Schema[object]:
+        try:
+            return schema_of(declared)
+        except DefinitionError as error:
+            message = f"agent {self.name!r}: {part}: {error}"
+            raise DefinitionError(message) from error
+
+    def _refuse(self, why: str) -> None:
+        message = f"agent {self.name!r}: {why}"
+        raise DefinitionError(message)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The digest of what a running run depends on: contracts, schemas, instruction, options; never source text."""
+        return digest(
+            {
+                "engine": 1,
+                "name": self.name,
+                "instruction": self.instruction,
+                "tools": [each.contract() for each in self.tools],
+                "input": self.input_schema.document,
+                "output": self.output_schema.document,
+                "tool_choice": self.tool_choice if isinstance(self.tool_choice, str) else "function",
+                "repairs": self.repairs,
+                "options": dict(self.options),
+                "version": self.version,
+            }
+        )
+
+
+def _output_spec(document: Mapping[str, object]) -> OutputSpec | None:
+    if document.get("type") == "string" and not document.keys() - {"type", "description"}:
+        return None
+    if document.get("type") == "object":
+        return OutputSpec("output", document)
+    inner = {key: value for key, value in document.items() if key != "$defs"}
+    wrapped: dict[str, object] = {"type": "object", "properties": {"response": inner}, "required": ["response"]}
+    wrapped["additionalProperties"] = False
+    if "$defs" in document:
+        wrapped["$defs"] = document["$defs"]
+    return OutputSpec("output", wrapped)
+
+
+AnyDefinition: TypeAlias = AgentDefinition[Any, Any]
+"""A definition whose types do not matter here. `Any`: a generic class is invariant in what it both takes and gives."""
+
+
+def _owner(tool: Tool[..., object]) -> str:
+    function = tool.function
+    return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', type(function).__name__)}"

@@ -1,0 +1,156 @@
+"""The content-free projection of a fact: tokens, codes, counts, sizes and keyed digests, in a hash chain.
+
+Rule: no word of a person, a model or a tool gets in (tests/laws/test_projection.py plants canaries and looks for
+them). A tool's name appears only where the definition declared it; a digest is keyed with the run's salt, which stays
+in the journal, so that short arguments cannot be guessed from it.
+
+    digest = BLAKE2b-128(salt, the fact's JSON)        head = SHA-256(previous head, the item's own fields)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import blake2b, sha256
+from typing import Final
+
+import msgspec
+from attrs import frozen
+
+from turnwright.errors import JournalError
+from turnwright.facts import (
+    ApprovalDecided,
+    ApprovalRequested,
+    CallAdmitted,
+    CallFinished,
+    CallInDoubt,
+    CallRefused,
+    CallResolved,
+    CallStarted,
+    Fact,
+    InboxReceived,
+    ModelAnswered,
+    ModelAsked,
+    ModelFailed,
+    ModelLost,
+    OutputRejected,
+    RunCancelled,
+    RunFailed,
+    RunSuspended,
+    TurnStarted,
+)
+
+__all__ = ["GENESIS", "Evidence", "Recorded", "project", "verify"]
+
+GENESIS: Final = "0" * 64
+"""The head before the first fact."""
+
+
+@frozen
+class Evidence:
+    """One step of a run, told without content. *at* is in seconds since 1970, *ms* a duration in milliseconds."""
+
+    seq: int
+    at: float
+    kind: str
+    turn: int
+    index: int
+    """The call's place in its turn, -1 for what is not about a call."""
+    attempt: int
+    code: str
+    """A closed word: the stop reason, error kind, stage, or reason; empty where the kind says it all."""
+    name: str
+    """The tool, where the definition declares it."""
+    ms: int
+    input_tokens: int
+    output_tokens: int
+    size: int
+    """Bytes of the fact in the journal."""
+    digest: str
+    head: str
+
+
+@frozen
+class Recorded:
+    """A fact in its place: its JSON *body*, encoded once, and its *evidence*, written in the same transaction."""
+
+    fact: Fact
+    body: bytes
+    evidence: Evidence
+
+
+# turn, index, attempt, code, name, seconds, input tokens, output tokens
+Tokens = tuple[int, int, int, str, str, float, int, int]
+
+_PROJECTIONS: Final[dict[type, Callable[..., Tokens]]] = {
+    InboxReceived: lambda f: (0, -1, 0, f"{f.word.type}_refused" if f.refused else f.word.type, "", 0.0, 0, 0),
+    TurnStarted: lambda f: (f.turn, -1, 0, "", "", 0.0, 0, 0),
+    ModelAsked: lambda f: (f.turn, -1, f.attempt, "", "", 0.0, 0, 0),
+    ModelAnswered: lambda f: (
+        f.turn,
+        -1,
+        f.attempt,
+        f.message.stop_reason,
+        "",
+        f.seconds,
+        f.message.usage.input_tokens,
+        f.message.usage.output_tokens,
+    ),
+    ModelFailed: lambda f: (f.turn, -1, f.attempt, f.kind, "", f.seconds, 0, 0),
+    ModelLost: lambda f: (f.turn, -1, f.attempt, "", "", 0.0, 0, 0),
+    CallAdmitted: lambda f: (f.turn, f.index, 0, "approval" if f.needs_approval else "", f.name, 0.0, 0, 0),
+    CallRefused: lambda f: (f.turn, f.index, 0, f.stage, "", 0.0, 0, 0),
+    ApprovalRequested: lambda f: (f.turn, f.index, 0, "", "", 0.0, 0, 0),
+    ApprovalDecided: lambda f: (f.turn, f.index, 0, "approved" if f.approved else "denied", "", 0.0, 0, 0),
+    CallStarted: lambda f: (f.turn, f.index, f.attempt, "", "", 0.0, 0, 0),
+    CallFinished: lambda f: (f.turn, f.index, f.attempt, "error" if f.is_error else "ok", "", f.seconds, 0, 0),
+    CallInDoubt: lambda f: (f.turn, f.index, f.attempt, "", "", 0.0, 0, 0),
+    CallResolved: lambda f: (f.turn, f.index, 0, "happened" if f.happened else "did_not_happen", "", 0.0, 0, 0),
+    OutputRejected: lambda f: (f.turn, -1, 0, "", "", 0.0, 0, 0),
+    RunSuspended: lambda f: (0, -1, 0, f.reason, "", 0.0, 0, 0),
+    RunFailed: lambda f: (0, -1, 0, f.fault.code, "", 0.0, 0, 0),
+    RunCancelled: lambda f: (0, -1, len(f.in_doubt), "", "", 0.0, 0, 0),
+}
+_BARE: Final[Tokens] = (0, -1, 0, "", "", 0.0, 0, 0)
+
+_encode = msgspec.json.Encoder().encode
+
+
+def _kind(fact: type) -> str:
+    return "".join(["_" + letter.lower() if letter.isupper() else letter for letter in fact.__name__])[1:]
+
+
+KINDS: Final = {fact: _kind(fact) for fact in Fact.__args__}  # type: ignore[attr-defined]
+
+
+def project(fact: Fact, body: bytes, *, seq: int, at: float, salt: bytes, previous: str) -> Evidence:
+    """Make the evidence of one fact. *body* is its JSON, *previous* the head before it (`GENESIS` for the first)."""
+    kind = KINDS[type(fact)]
+    projection = _PROJECTIONS.get(type(fact))
+    turn, index, attempt, code, name, seconds, tokens_in, tokens_out = projection(fact) if projection else _BARE
+    ms = round(seconds * 1000)
+    size = len(body)
+    digest = blake2b(body, key=salt, digest_size=16).hexdigest()
+    fields = (previous, seq, at, kind, turn, index, attempt, code, name, ms, tokens_in, tokens_out, size, digest)
+    head = sha256(_encode(fields)).hexdigest()
+    return Evidence(seq, at, kind, turn, index, attempt, code, name, ms, tokens_in, tokens_out, size, digest, head)
+
+
+def verify(items: Iterable[Evidence], facts: Sequence[tuple[Fact, bytes]] = (), *, salt: str = "") -> str:
+    """Check a whole chain and return its head; with *facts* and *salt* also that it is their projection.
+
+    Raises JournalError at the first item that was changed, dropped, added or moved.
+    """
+    head = GENESIS
+    for seq, item in enumerate(items, start=1):
+        fields = (
+            *(head, item.seq, item.at, item.kind, item.turn, item.index, item.attempt, item.code, item.name, item.ms),
+            *(item.input_tokens, item.output_tokens, item.size, item.digest),
+        )
+        if item.seq != seq or item.head != sha256(_encode(fields)).hexdigest():
+            raise JournalError(seq, "the evidence chain is broken here")
+        if facts:
+            fact, body = facts[seq - 1]
+            if project(fact, body, seq=seq, at=item.at, salt=salt.encode(), previous=head) != item:
+                raise JournalError(seq, f"the evidence is not that of this {type(fact).__name__}")
+        head = item.head
+    return head

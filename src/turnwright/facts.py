@@ -1,0 +1,313 @@
+"""What happened in a run, in the past tense. Rule: facts are immutable JSON values, and the journal of them is the
+only truth.
+
+A call is (turn, index): the place of a tool call in the turn's answer. Times are seconds: *deadline* and *expires_at*
+of the store's clock since 1970, *seconds* a duration.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from attrs import frozen
+
+from turnwright.errors import ModelErrorKind
+from turnwright.inbox import Word
+from turnwright.messages import AssistantMessage, Part, UserMessage
+
+__all__ = [
+    "ApprovalDecided",
+    "ApprovalRequested",
+    "BoundaryDecided",
+    "CallAdmitted",
+    "CallFinished",
+    "CallInDoubt",
+    "CallRefused",
+    "CallResolved",
+    "CallStarted",
+    "Fact",
+    "Fault",
+    "InboxReceived",
+    "ModelAnswered",
+    "ModelAsked",
+    "ModelFailed",
+    "ModelLost",
+    "OutputRejected",
+    "RefusalStage",
+    "RunCancelled",
+    "RunCompleted",
+    "RunFailed",
+    "RunMigrated",
+    "RunOpened",
+    "RunResumed",
+    "RunSuspended",
+    "SuspendReason",
+    "TurnStarted",
+]
+
+SuspendReason: TypeAlias = Literal[
+    "approval", "budget", "model", "cancelled", "max_turns", "in-doubt", "definition", "external"
+]
+
+RefusalStage: TypeAlias = Literal[
+    "truncated", "limit", "lookup", "prepare", "validate", "capability", "policy", "guard", "approval", "idempotency"
+]
+
+
+@frozen
+class Fault:
+    """A failure as data: a closed *code*, a bounded *message* without secrets, and the issues of an invalid value."""
+
+    code: str
+    message: str
+    issues: tuple[str, ...] = ()
+
+
+@frozen
+class RunOpened:
+    """The run exists. *salt* keys the digests of its evidence; *input* is JSON, *messages* is how the model sees it."""
+
+    run_id: str
+    definition: str
+    fingerprint: str
+    input: object
+    messages: tuple[UserMessage, ...]
+    max_turns: int
+    deadline: float | None
+    salt: str
+
+
+@frozen
+class InboxReceived:
+    """A word was folded. *refused* says why it changed nothing, empty if it did."""
+
+    position: int
+    word: Word
+    refused: str = ""
+
+
+@frozen
+class TurnStarted:
+    """Turn *turn* began; *delivered* are the queued words, by inbox position, that entered the transcript with it."""
+
+    turn: int
+    delivered: tuple[int, ...] = ()
+
+
+@frozen
+class ModelAsked:
+    """The intent of a model request."""
+
+    turn: int
+    attempt: int
+    tool_choice: str
+
+
+@frozen
+class ModelAnswered:
+    """A complete answer."""
+
+    turn: int
+    attempt: int
+    message: AssistantMessage
+    seconds: float
+
+
+@frozen
+class ModelFailed:
+    """A definite failure of the model port."""
+
+    turn: int
+    attempt: int
+    kind: ModelErrorKind
+    message: str
+    retryable: bool
+    seconds: float
+
+
+@frozen
+class ModelLost:
+    """A request whose answer is unknown: its performer died or was interrupted. It may have been charged."""
+
+    turn: int
+    attempt: int
+
+
+@frozen
+class CallAdmitted:
+    """A call passed every rule before approval; *arguments* are validated and defaulted, *digest* binds them."""
+
+    turn: int
+    index: int
+    name: str
+    arguments: object
+    digest: str
+    needs_approval: int
+    """0: no approval; 1 and up: the level that the approver must have."""
+
+
+@frozen
+class CallRefused:
+    """A call that will not run; the model sees *message* as an error result."""
+
+    turn: int
+    index: int
+    stage: RefusalStage
+    message: str
+
+
+@frozen
+class ApprovalRequested:
+    """Somebody is asked about exactly these arguments."""
+
+    turn: int
+    index: int
+    effect_id: str
+    digest: str
+    expires_at: float | None
+
+
+@frozen
+class ApprovalDecided:
+    """The answer. A denial becomes an error result that gives *reason* to the model."""
+
+    turn: int
+    index: int
+    approved: bool
+    digest: str
+    by: str | None
+    reason: str = ""
+
+
+@frozen
+class CallStarted:
+    """The intent of a tool execution; it consumes the approval."""
+
+    turn: int
+    index: int
+    attempt: int
+    effect_id: str
+
+
+@frozen
+class CallFinished:
+    """A result. *is_error* with a `never` tool may still have had effects."""
+
+    turn: int
+    index: int
+    attempt: int
+    output: object
+    parts: tuple[Part, ...]
+    is_error: bool
+    seconds: float
+
+
+@frozen
+class CallInDoubt:
+    """A call was started and what became of it is unknown."""
+
+    turn: int
+    index: int
+    attempt: int
+    why: str
+
+
+@frozen
+class CallResolved:
+    """Somebody, or the tool's own `reconcile`, said what became of a call in doubt."""
+
+    turn: int
+    index: int
+    happened: bool
+    output: object
+    parts: tuple[Part, ...]
+    by: str | None
+
+
+@frozen
+class BoundaryDecided:
+    """What the definition's own code decided before turn *turn*."""
+
+    turn: int
+    tool_choice: str
+
+
+@frozen
+class OutputRejected:
+    """The answer of *turn* is not valid output; the model sees *issues* and may repair it."""
+
+    turn: int
+    issues: tuple[str, ...]
+
+
+@frozen
+class RunSuspended:
+    """The run waits. *detail* says for what within *reason*, in a closed word (`deadline`, an axis, an error kind)."""
+
+    reason: SuspendReason
+    detail: str = ""
+    message: str = ""
+
+
+@frozen
+class RunResumed:
+    """The run goes on, perhaps with new limits."""
+
+    max_turns: int
+    deadline: float | None
+
+
+@frozen
+class RunMigrated:
+    """The run goes on under another, compatible definition."""
+
+    fingerprint: str
+
+
+@frozen
+class RunCompleted:
+    """The run ended with *output* (JSON)."""
+
+    output: object
+
+
+@frozen
+class RunFailed:
+    """The run ended without output."""
+
+    fault: Fault
+
+
+@frozen
+class RunCancelled:
+    """The run was ended by the word `cancel`; *in_doubt* are the effects whose result is unknown."""
+
+    in_doubt: tuple[str, ...]
+    reason: str = ""
+
+
+Fact: TypeAlias = (
+    RunOpened
+    | InboxReceived
+    | TurnStarted
+    | ModelAsked
+    | ModelAnswered
+    | ModelFailed
+    | ModelLost
+    | CallAdmitted
+    | CallRefused
+    | ApprovalRequested
+    | ApprovalDecided
+    | CallStarted
+    | CallFinished
+    | CallInDoubt
+    | CallResolved
+    | BoundaryDecided
+    | OutputRejected
+    | RunSuspended
+    | RunResumed
+    | RunMigrated
+    | RunCompleted
+    | RunFailed
+    | RunCancelled
+)

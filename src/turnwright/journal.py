@@ -1,0 +1,112 @@
+"""Facts to JSON and back. Rule: what was once written is readable for ever; what is unknown is refused, never skipped.
+
+Each fact is written as its kind, the version of its shape, and a JSON object. A changed shape gets a new version here
+and an upcast from the old one; golden journals in contracts/journals hold this module to it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+from attrs import fields, has
+
+from turnwright.canonical import well_formed
+from turnwright.errors import JournalError
+from turnwright.facts import Fact
+from turnwright.inbox import Word
+from turnwright.messages import AssistantMessage, Part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cattrs import Converter
+
+__all__ = ["VERSION", "decode", "decode_message", "decode_word", "digest", "encode", "encode_word"]
+
+VERSION: Final = 1
+"""The version of every shape in this module."""
+
+KINDS: Final[dict[str, type]] = {fact.__name__: fact for fact in Fact.__args__}  # type: ignore[attr-defined]
+
+T = TypeVar("T")
+
+_encode = msgspec.json.Encoder().encode
+
+
+def encode(fact: T) -> tuple[T, bytes]:
+    """Return *fact* and its JSON. Half surrogate pairs, which no JSON can hold, are replaced first, in both."""
+    try:
+        return fact, _encode(fact)
+    except UnicodeEncodeError:
+        fact = _tidy(fact)
+        return fact, _encode(fact)
+
+
+def digest(fact: Fact) -> str:
+    """The SHA-256 of a fact's JSON, in hexadecimal."""
+    return sha256(encode(fact)[1]).hexdigest()
+
+
+def decode(kind: str, version: int, body: bytes, *, position: int) -> Fact:
+    """Read one fact. Raises JournalError for a kind or version this release does not know, and for a broken body."""
+    if kind not in KINDS or version > VERSION:
+        raise JournalError(
+            position, f"{kind!r} version {version} was written by a newer release; upgrade turnwright to read it"
+        )
+    try:
+        fact: Fact = _converter().structure(msgspec.json.decode(body), KINDS[kind])
+    except Exception as error:
+        raise JournalError(position, f"the body is no {kind}: {error}") from error
+    return fact
+
+
+def encode_word(word: Word) -> bytes:
+    """The JSON of an inbox word."""
+    return encode(word)[1]
+
+
+def decode_word(body: bytes) -> Word:
+    """Read an inbox word; the inverse of `encode_word`."""
+    word: Word = _converter().structure(msgspec.json.decode(body), Word)  # type: ignore[arg-type]
+    return word
+
+
+def decode_message(body: bytes) -> AssistantMessage:
+    """Read a model's answer from its JSON."""
+    return _converter().structure(msgspec.json.decode(body), AssistantMessage)
+
+
+@cache
+def _converter() -> Converter:
+    """Built on first use: importing turnwright does not import cattrs."""
+    from cattrs import Converter
+
+    converter = Converter(forbid_extra_keys=False)
+    converter.register_structure_hook_func(lambda declared: declared is object, lambda value, _: value)  # JSON
+    for union in (Part, Word):
+        converter.register_structure_hook(union, _tagged(converter, union))
+    return converter
+
+
+def _tagged(converter: Converter, union: object) -> Callable[[dict[str, object], type], object]:
+    by_tag: dict[object, type] = {fields(each).type.default: each for each in union.__args__}  # type: ignore[attr-defined]
+    return lambda value, _: converter.structure(value, by_tag[value["type"]])
+
+
+def _tidy(value: T) -> T:
+    """*value* with every string well formed, all the way down."""
+    match value:
+        case str():
+            return well_formed(value)  # type: ignore[return-value]
+        case dict():
+            return {_tidy(key): _tidy(each) for key, each in value.items()}  # type: ignore[return-value]
+        case list() | tuple():
+            return type(value)([_tidy(each) for each in value])  # type: ignore[return-value, call-arg]
+        case _ if has(type(value)):
+            changed = {each.name: _tidy(getattr(value, each.name)) for each in fields(type(value)) if each.init}
+            return type(value)(**changed)
+        case _:
+            return value

@@ -1,0 +1,336 @@
+"""Facts and deltas told as lifecycle events, for people who watch. A pure projection: it decides nothing.
+
+    RunOpened, RunResumed               agent_start
+    TurnStarted                         turn_start, then message_start and message_end of what was delivered
+    first delta, or the answer          message_start of the answer
+    ModelAnswered, ModelFailed, ...     message_end of the answer
+    CallStarted, or a refusal           tool_execution_start
+    ToolProgress                        tool_execution_update
+    a call's result                     tool_execution_end, in the order in which calls end
+    the last result of a turn           message_start and message_end of each result, in the order of the calls
+    the next turn, or rest              turn_end; at rest then agent_end
+
+Rule: every opened agent, turn, message and tool execution is closed once, on every path (tests/laws/test_balance.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+from attrs import define, field, frozen
+
+from turnwright.deltas import AttemptReset, Delta
+from turnwright.facts import (
+    ApprovalDecided,
+    CallFinished,
+    CallInDoubt,
+    CallRefused,
+    CallResolved,
+    CallStarted,
+    Fact,
+    InboxReceived,
+    ModelAnswered,
+    ModelFailed,
+    ModelLost,
+    OutputRejected,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunOpened,
+    RunResumed,
+    RunSuspended,
+    TurnStarted,
+)
+from turnwright.inbox import FollowUp, Steer
+from turnwright.messages import AssistantMessage, Message, Text, ToolCall, ToolMessage, UserMessage
+
+__all__ = [
+    "AgentEnd",
+    "AgentStart",
+    "Lifecycle",
+    "LifecycleEvent",
+    "MessageEnd",
+    "MessageStart",
+    "ToolExecutionEnd",
+    "ToolExecutionStart",
+    "ToolExecutionUpdate",
+    "TurnEnd",
+    "TurnStart",
+]
+
+
+@frozen(kw_only=True)
+class _Event:
+    """What every event tells: the run, its place among the run's events, the turn, the time in seconds since 1970."""
+
+    run_id: str
+    seq: int
+    turn: int
+    at: float
+
+
+@frozen(kw_only=True)
+class AgentStart(_Event):
+    """The run works."""
+
+    type: Literal["agent_start"] = field(default="agent_start", init=False, repr=False)
+
+
+@frozen(kw_only=True)
+class AgentEnd(_Event):
+    """The run rests. *messages* are those that it produced since it started to work."""
+
+    messages: tuple[Message, ...]
+    type: Literal["agent_end"] = field(default="agent_end", init=False, repr=False)
+
+
+@frozen(kw_only=True)
+class TurnStart(_Event):
+    """A turn begins, or is taken up again."""
+
+    type: Literal["turn_start"] = field(default="turn_start", init=False, repr=False)
+
+
+@frozen(kw_only=True)
+class TurnEnd(_Event):
+    """A turn ends, or is interrupted. *results* are in the order of the calls."""
+
+    message: AssistantMessage | None
+    results: tuple[ToolMessage, ...]
+    type: Literal["turn_end"] = field(default="turn_end", init=False, repr=False)
+
+
+@frozen(kw_only=True)
+class MessageStart(_Event):
+    """A message begins. Of an answer that is still being said, *message* is None and deltas follow."""
+
+    role: Literal["user", "assistant", "tool"]
+    message: Message | None
+    type: Literal["message_start"] = field(default="message_start", init=False, repr=False)
+
+
+@frozen(kw_only=True)
+class MessageEnd(_Event):
+    """A message is complete; *message* is None and *error* set where the model failed or was interrupted."""
+
+    role: Literal["user", "assistant", "tool"]
+    message: Message | None
+    error: str = ""
+    type: Literal["message_end"] = field(default="message_end", init=False, repr=False)
+
+
+@frozen(kw_only=True)
+class ToolExecutionStart(_Event):
+    """A call starts, or is refused without starting. *arguments* is the raw text that the model wrote."""
+
+    tool_call_id: str
+    tool_name: str
+    arguments: str
+    type: Literal["tool_execution_start"] = field(default="tool_execution_start", init=False, repr=False)
+
+
+@frozen(kw_only=True)
+class ToolExecutionUpdate(_Event):
+    """A tool tells of its progress."""
+
+    tool_call_id: str
+    tool_name: str
+    text: str
+    type: Literal["tool_execution_update"] = field(default="tool_execution_update", init=False, repr=False)
+
+
+@frozen(kw_only=True)
+class ToolExecutionEnd(_Event):
+    """A call has its result, or is left in doubt (*result* is None)."""
+
+    tool_call_id: str
+    tool_name: str
+    result: ToolMessage | None
+    is_error: bool
+    type: Literal["tool_execution_end"] = field(default="tool_execution_end", init=False, repr=False)
+
+
+LifecycleEvent: TypeAlias = (
+    AgentStart
+    | AgentEnd
+    | TurnStart
+    | TurnEnd
+    | MessageStart
+    | MessageEnd
+    | ToolExecutionStart
+    | ToolExecutionUpdate
+    | ToolExecutionEnd
+)
+
+
+@define(eq=False)
+class _Call:
+    part: ToolCall
+    open: bool = False
+    result: ToolMessage | None = None
+
+
+class Lifecycle:
+    """The projection of one run: give it every fact in order, and every delta; it gives events to *emit*."""
+
+    def __init__(self, emit: Callable[[LifecycleEvent], None]) -> None:
+        self._emit: Callable[[LifecycleEvent], None] | None = emit
+        self._sink = emit
+        self._run_id = ""
+        self._seq = 0
+        self._at = 0.0
+        self._turn = 0
+        self._agent_open = False
+        self._turn_open = False
+        self._speaking: tuple[int, int] | None = None
+        """Turn and attempt of the answer whose message is open."""
+        self._answer: AssistantMessage | None = None
+        self._calls: list[_Call] = []
+        self._queued: dict[int, UserMessage] = {}
+        self._first: list[UserMessage] = []
+        self._produced: list[Message] = []
+
+    def seen(self, fact: Fact) -> None:
+        """Take a fact of the past: its events were for whoever watched then."""
+        self._emit = None
+        self.record(fact, 0.0)
+        self._emit = self._sink
+
+    def record(self, fact: Fact, at: float) -> None:
+        """Take a new fact."""
+        self._at = at
+        match fact:
+            case RunOpened():
+                self._run_id = fact.run_id
+                self._first = [*fact.messages]
+                self._start()
+            case RunResumed():
+                self._start()
+            case InboxReceived(position, Steer(message) | FollowUp(message), ""):
+                self._queued[position] = message
+            case TurnStarted():
+                self._end_turn()
+                self._turn, self._calls, self._answer = fact.turn, [], None
+                self._start_turn()
+                for message in [*self._first, *[self._queued.pop(position) for position in fact.delivered]]:
+                    self._whole("user", message)
+                self._first = []
+            case ModelAnswered():
+                self._say(fact.turn, fact.attempt)
+                self._answer = fact.message
+                self._produced.append(fact.message)
+                self._finish_speaking(fact.message)
+                self._calls = [_Call(part) for part in fact.message.calls]
+            case ModelFailed():
+                self._say(fact.turn, fact.attempt)
+                self._finish_speaking(None, f"{fact.kind}: {fact.message}")
+            case ModelLost():
+                self._finish_speaking(None, "lost")
+            case CallRefused():
+                self._end_call(fact.index, fact.message, is_error=True)
+            case ApprovalDecided(approved=False):
+                self._end_call(fact.index, f"denied: {fact.reason}" if fact.reason else "denied", is_error=True)
+            case CallStarted():
+                self._start_call(fact.index)
+            case CallFinished():
+                self._end_call(fact.index, fact.parts, is_error=fact.is_error)
+            case CallResolved():
+                self._end_call(fact.index, fact.parts, is_error=not fact.happened)
+            case CallInDoubt():
+                self._doubt(fact.index)
+            case OutputRejected():
+                pass
+            case RunSuspended() | RunCompleted() | RunFailed() | RunCancelled():
+                self._rest()
+            case _:
+                pass
+
+    def delta(self, delta: Delta) -> None:
+        """Take a delta: the first of an attempt opens its message."""
+        if isinstance(delta, AttemptReset):
+            self._finish_speaking(None, "lost")
+        elif self._speaking is None:
+            self._say(delta.turn, delta.attempt)
+
+    def progress(self, index: int, text: str) -> None:
+        """Take a tool's word on its progress; dropped once the call has its result."""
+        call = self._calls[index] if index < len(self._calls) else None
+        if call is not None and call.open:
+            part = call.part
+            self._give(ToolExecutionUpdate, tool_call_id=part.id, tool_name=part.name, text=text)
+
+    def _give(self, event: Callable[..., LifecycleEvent], **fields: object) -> None:
+        self._seq += 1
+        if self._emit is not None:
+            self._emit(event(run_id=self._run_id, seq=self._seq, turn=self._turn, at=self._at, **fields))
+
+    def _start(self) -> None:
+        self._agent_open = True
+        self._produced = []
+        self._give(AgentStart)
+        if self._turn and not self._turn_open:
+            self._start_turn()
+
+    def _start_turn(self) -> None:
+        self._turn_open = True
+        self._give(TurnStart)
+
+    def _end_turn(self) -> None:
+        if self._turn_open:
+            self._turn_open = False
+            results = tuple([call.result for call in self._calls if call.result is not None])
+            self._give(TurnEnd, message=self._answer, results=results)
+
+    def _rest(self) -> None:
+        """Close whatever is open, innermost first."""
+        self._finish_speaking(None, "interrupted")
+        for index, call in enumerate(self._calls):
+            if call.open:
+                self._doubt(index)
+        self._end_turn()
+        if self._agent_open:
+            self._agent_open = False
+            self._give(AgentEnd, messages=tuple(self._produced))
+
+    def _whole(self, role: str, message: Message) -> None:
+        self._produced.append(message)
+        self._give(MessageStart, role=role, message=message)
+        self._give(MessageEnd, role=role, message=message)
+
+    def _say(self, turn: int, attempt: int) -> None:
+        if self._speaking is None:
+            self._speaking = (turn, attempt)
+            self._give(MessageStart, role="assistant", message=None)
+
+    def _finish_speaking(self, message: AssistantMessage | None, error: str = "") -> None:
+        if self._speaking is not None:
+            self._speaking = None
+            self._give(MessageEnd, role="assistant", message=message, error=error)
+
+    def _start_call(self, index: int) -> None:
+        call = self._calls[index]
+        if not call.open:
+            call.open = True
+            part = call.part
+            self._give(ToolExecutionStart, tool_call_id=part.id, tool_name=part.name, arguments=part.arguments)
+
+    def _end_call(self, index: int, content: object, *, is_error: bool) -> None:
+        self._start_call(index)
+        call = self._calls[index]
+        part = call.part
+        parts = (Text(content),) if isinstance(content, str) else content
+        call.open = False
+        call.result = ToolMessage(part.id, part.name, parts, is_error)  # type: ignore[arg-type]
+        self._give(ToolExecutionEnd, tool_call_id=part.id, tool_name=part.name, result=call.result, is_error=is_error)
+        if all([each.result is not None for each in self._calls]):
+            for each in self._calls:
+                assert each.result is not None
+                self._whole("tool", each.result)
+
+    def _doubt(self, index: int) -> None:
+        call = self._calls[index]
+        if call.open:
+            call.open = False
+            part = call.part
+            self._give(ToolExecutionEnd, tool_call_id=part.id, tool_name=part.name, result=None, is_error=True)

@@ -1,0 +1,470 @@
+"""Do what one command asks, and say in facts what came of it. Rule: user code and ports with effects are called here
+only.
+
+Whatever they raise becomes a fact. A result that cannot be known follows the tool's replay policy: `never` is in
+doubt unless the tool can `reconcile`, `safe` is told to the model as an error, `idempotent` is left to recovery,
+which runs it again under its key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from base64 import b32encode
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Final, TypeAlias
+
+from turnwright.admission import admit, rendering
+from turnwright.canonical import find_json, plain
+from turnwright.commands import (
+    AdmitCalls,
+    AskModel,
+    CheckOutput,
+    Command,
+    ConsultBoundary,
+    ExecuteCall,
+    Reconcile,
+    RequestApproval,
+)
+from turnwright.decide import Wave, resolution
+from turnwright.definition import AnyDefinition, TurnView
+from turnwright.deltas import AttemptReset, Delta
+from turnwright.errors import InvalidValue, ModelError
+from turnwright.facts import (
+    ApprovalDecided,
+    BoundaryDecided,
+    CallAdmitted,
+    CallFinished,
+    CallInDoubt,
+    CallStarted,
+    Fact,
+    Fault,
+    ModelAnswered,
+    ModelAsked,
+    ModelFailed,
+    OutputRejected,
+    RunCompleted,
+    RunFailed,
+    RunSuspended,
+    TurnStarted,
+)
+from turnwright.messages import AssistantMessage, Part, Text
+from turnwright.ports import ApprovalRequest, Committed, Decision, Denied, Fresh, InFlight, Mismatch, ModelRequest
+from turnwright.state import RunState
+from turnwright.tools import DidNotHappen, Happened, Tool, ToolContext, ToolOutput, parts_of_output
+from turnwright.wiring import Ports
+
+__all__ = ["Performer"]
+
+Progress: TypeAlias = Callable[[int, str], None]
+
+FOREVER: Final = float("inf")
+RESERVE: Final = 0.005
+"""Seconds of a deadline that an effect may not use, so that its result can still be recorded."""
+MESSAGE_LENGTH: Final = 4000
+
+
+class Performer:
+    """Performs commands of one run. It reads the state and never changes it."""
+
+    def __init__(
+        self, definition: AnyDefinition, ports: Ports, state: RunState, progress: Progress | None = None
+    ) -> None:
+        self._progress = progress
+        self._definition = definition
+        self._ports = ports
+        self._state = state
+        self._emit = None if ports.deltas is None else _isolated(ports.deltas.emit)
+
+    async def perform(self, command: Command) -> Sequence[Fact]:
+        """Do *command*. A port that cancels itself, unasked, counts as one that failed."""
+        try:
+            match command:
+                case AskModel():
+                    return (await self._ask(command),)
+                case ExecuteCall():
+                    return await self._execute(command)
+                case AdmitCalls():
+                    return await admit(self._definition, self._state, self._ports, command)
+                case RequestApproval():
+                    return await self._request_approval(command)
+                case CheckOutput():
+                    return (await self._check_output(command),)
+                case ConsultBoundary():
+                    return (self._consult(command),)
+                case Reconcile():
+                    return (await self._reconcile(command),)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return self.unfinished(command, "it cancelled itself")
+
+    def seconds(self, command: Command) -> float:
+        """How long *command* may take."""
+        match command:
+            case AskModel():
+                return self._definition.limits.model_seconds
+            case ExecuteCall():
+                timeout = self._tool(command.call.name).timeout
+                return FOREVER if timeout is None else timeout
+            case _:
+                return FOREVER
+
+    def unfinished(self, command: Command, why: str) -> Sequence[Fact]:
+        """The facts of a command that took too long or gave up without a result."""
+        match command:
+            case AskModel():
+                limit = self._definition.limits.model_seconds
+                return (
+                    ModelFailed(command.turn, command.attempt, "timeout", f"{why} (limit {limit:g} s)", True, limit),
+                )
+            case ExecuteCall():
+                return self._unknown(command, why)
+            case _:
+                return ()
+
+    def interrupted(self, command: Command, why: str) -> Sequence[Fact]:
+        """The facts of a command that the run's own interruption stopped: what recovery can repair stays open."""
+        if isinstance(command, ExecuteCall):
+            tool = self._tool(command.call.name)
+            if tool.replay == "never" and tool.reconcile is None:
+                return (CallInDoubt(command.call.turn, command.call.index, command.attempt, why),)
+        return ()
+
+    # --- the model
+
+    async def _ask(self, command: AskModel) -> ModelAnswered | ModelFailed:
+        state, ports, definition = self._state, self._ports, self._definition
+        assert state.opened is not None
+        if self._emit is not None and command.attempt > 1:
+            self._emit(AttemptReset(command.turn, command.attempt - 1))
+        began = ports.clock.monotonic()
+        try:
+            messages = state.transcript
+            request = ModelRequest(
+                state.opened.run_id,
+                command.turn,
+                command.attempt,
+                definition.instruction,
+                messages if ports.context is None else await ports.context.prepare(messages, ports.context_budget),
+                definition.specs,
+                command.tool_choice,
+                definition.output_spec,
+                definition.options,
+                self._time_left(definition.limits.model_seconds),
+                self._emit,
+            )
+            answer = await ports.model.complete(request)
+        except ModelError as error:
+            failure = (error.kind, str(error), error.retryable)
+        except Exception as error:  # noqa: BLE001 - what a port raises is a fact
+            failure = ("internal", _told(error), False)
+        else:
+            seconds = ports.clock.monotonic() - began
+            if isinstance(answer, AssistantMessage):
+                await self._settle(f"{state.opened.run_id}:{command.turn}#{command.attempt}", definition.cost, answer)
+                return ModelAnswered(command.turn, command.attempt, answer, seconds)
+            failure = ("malformed", f"the model port gave {type(answer).__name__}, not an AssistantMessage", True)
+        kind, message, retryable = failure
+        seconds = ports.clock.monotonic() - began
+        return ModelFailed(command.turn, command.attempt, kind, message[:MESSAGE_LENGTH], retryable, seconds)
+
+    def _time_left(self, seconds: float) -> float | None:
+        if self._state.deadline is not None:
+            seconds = min(seconds, self._state.deadline - self._ports.clock.now() - RESERVE)
+        return None if seconds == FOREVER else max(seconds, 0.0)
+
+    def _consult(self, command: ConsultBoundary) -> BoundaryDecided | RunFailed:
+        choose = self._definition.tool_choice
+        assert not isinstance(choose, str)
+        try:
+            choice = choose(TurnView(command.turn, self._state.transcript, self._state.history))
+        except Exception as error:  # noqa: BLE001 - the definition's own code failed
+            return RunFailed(Fault("tool_choice", f"tool_choice failed: {_told(error)}"))
+        if choice not in ("auto", "required", "none", *self._definition.toolbox):
+            return RunFailed(Fault("tool_choice", f"tool_choice gave {choice!r}, which is no tool of this definition"))
+        return BoundaryDecided(command.turn, choice)
+
+    # --- output
+
+    async def _check_output(self, command: CheckOutput) -> RunCompleted | OutputRejected | RunFailed:
+        answer, definition = command.answer, self._definition
+        if answer.stop_reason == "length":
+            return OutputRejected(command.turn, ("the answer was cut at the output limit; give a shorter one",))
+        if not answer.text.strip():
+            return OutputRejected(command.turn, ("the answer was empty",))
+        try:
+            value = answer.text if definition.output_spec is None else find_json(answer.text)
+            if definition.wraps_output and isinstance(value, dict) and value.keys() == {"response"}:
+                value = value["response"]
+            value = definition.output_schema.accept(value)
+            issues = await self._objections(definition.output_schema.load(value)) if definition.check_output else ()
+        except InvalidValue as error:
+            return OutputRejected(command.turn, tuple([str(issue) for issue in error.issues]))
+        except Exception as error:  # noqa: BLE001 - the definition's own code failed
+            return RunFailed(Fault("check_output", f"a check of the output failed: {_told(error)}"))
+        return OutputRejected(command.turn, issues) if issues else RunCompleted(value)
+
+    async def _objections(self, output: object) -> tuple[str, ...]:
+        issues: list[str] = []
+        for check in self._definition.check_output:
+            try:
+                found = check(output, self._state.history)
+                if inspect.isawaitable(found):
+                    found = await found
+            except ValueError as error:
+                found = str(error) or type(error).__name__
+            if found is not None:
+                issues += [
+                    str(each)
+                    for each in (found if isinstance(found, Sequence) and not isinstance(found, str) else [found])
+                ]
+        return tuple(issues)
+
+    # --- tools
+
+    def _tool(self, name: str) -> Tool[..., object]:
+        return self._definition.toolbox[name]
+
+    async def _request_approval(self, command: RequestApproval) -> Sequence[Fact]:
+        """Ask whoever decides. Whatever is not a clear answer leaves the call undecided."""
+        approvals, call, request = self._ports.approvals, command.call, command.request
+        if approvals is None:
+            return ()
+        assert self._state.opened is not None
+        tool = self._tool(call.name)
+        question = ApprovalRequest(
+            self._state.opened.run_id,
+            request.effect_id,
+            call.name,
+            tool.capability,
+            call.arguments,
+            rendering(call.arguments),
+            call.digest,
+            call.needs_approval,
+            request.expires_at,
+        )
+        try:
+            answer = await approvals.request(question)
+        except Exception:  # noqa: BLE001 - fail closed
+            return ()
+        if not isinstance(answer, Decision):
+            return ()
+        if answer.approved and call.needs_approval > 1 and (answer.level or 0) < call.needs_approval:
+            return ()
+        return (ApprovalDecided(call.turn, call.index, answer.approved, call.digest, answer.by, answer.reason),)
+
+    async def _execute(self, command: ExecuteCall) -> Sequence[Fact]:
+        call = command.call
+        tool = self._tool(call.name)
+        began = self._ports.clock.monotonic()
+        if tool.key is not None and self._ports.idempotency is not None:
+            output = await self._execute_once(tool, tool.key, command)
+        else:
+            output = await self._run(tool, command)
+        seconds = self._ports.clock.monotonic() - began
+        await self._settle(f"{command.effect_id}#{command.attempt}", tool.cost, None)
+        shown, is_error = self._shown(tool, output)
+        value = (
+            shown[0].text
+            if is_error and isinstance(shown[0], Text)
+            else output.details
+            if isinstance(output, ToolOutput)
+            else output
+        )
+        shown, value = self._bounded(shown, value)
+        return (CallFinished(call.turn, call.index, command.attempt, value, shown, is_error, seconds),)
+
+    async def _run(self, tool: Tool[..., object], command: ExecuteCall) -> object:
+        """Call the function. Its value as JSON, or a ToolOutput; what it raises is an error that the model sees."""
+        call = command.call
+        context = ToolContext(
+            self._state.opened.run_id,  # type: ignore[union-attr]
+            command.effect_id,
+            call.turn,
+            call.index,
+            command.attempt,
+            self._key(tool, command.effect_id),
+            self._updates(call),
+        )
+        try:
+            args, kwargs = tool.parameters.bind(call.arguments, context)
+            if tool.is_async:
+                value = await tool.function(*args, **kwargs)  # type: ignore[misc]
+            else:
+                value = await asyncio.to_thread(tool.function, *args, **kwargs)
+            return value if isinstance(value, ToolOutput) else plain(value)
+        except Exception as error:  # noqa: BLE001 - a failing tool is a result that the model sees
+            return ToolOutput(_told(error)[:MESSAGE_LENGTH], is_error=True)
+
+    async def _execute_once(
+        self, tool: Tool[..., object], key: Callable[[Mapping[str, object]], str], command: ExecuteCall
+    ) -> object:
+        """Run under a key that outlives the run: what it gave before is given again, and nothing runs twice."""
+        idempotency, call = self._ports.idempotency, command.call
+        assert idempotency is not None and isinstance(call.arguments, dict)
+        namespace, name = f"{self._ports.tenant}/{tool.name}", key(call.arguments)
+        match await idempotency.begin(namespace, name, call.digest):
+            case Committed(result):
+                return result
+            case InFlight():
+                return ToolOutput("not executed: this key is in use, or what became of it is unknown", is_error=True)
+            case Mismatch():
+                return ToolOutput("not executed: this key was used with other arguments", is_error=True)
+            case Fresh():
+                pass
+        try:
+            value = await self._run(tool, command)
+        except asyncio.CancelledError:
+            await idempotency.mark_unknown(namespace, name)
+            raise
+        if isinstance(value, ToolOutput):
+            await idempotency.mark_unknown(namespace, name)
+        else:
+            await idempotency.commit(namespace, name, value)
+        return value
+
+    def _shown(self, tool: Tool[..., object], output: object) -> tuple[tuple[Part, ...], bool]:
+        """What the model sees of an output, and whether it is an error."""
+        if isinstance(output, ToolOutput):
+            content = output.content
+            return (Text(content),) if isinstance(content, str) else tuple(content), output.is_error
+        if tool.output is not None:
+            try:
+                output = tool.output.accept(output)  # type: ignore[arg-type]
+            except InvalidValue as error:
+                return (Text(f"{tool.name} ran, but its output is not valid: {error}"),), True
+        return parts_of_output(output), False
+
+    def _bounded(self, shown: tuple[Part, ...], value: object) -> tuple[tuple[Part, ...], object]:
+        limit = self._definition.limits.output_bytes
+        if sum([len(part.text) for part in shown if isinstance(part, Text)]) <= limit:
+            return shown, value
+        kept, left = [], limit
+        for part in shown:
+            if isinstance(part, Text):
+                cut = (
+                    f"{part.text[:left]}\n[cut: {len(part.text):,} characters, {left:,} shown]"
+                    if len(part.text) > left
+                    else part.text
+                )
+                left = max(0, left - len(part.text))
+                kept.append(Text(cut))
+            else:
+                kept.append(part)  # type: ignore[arg-type]
+        return tuple(kept), kept[0].text
+
+    def _unknown(self, command: ExecuteCall, why: str) -> Sequence[Fact]:
+        call = command.call
+        tool = self._tool(call.name)
+        if tool.replay == "safe":
+            message = f"{tool.name} {why}" + (
+                f" after {tool.timeout:g} s" if why == "timed out" and tool.timeout else ""
+            )
+            return (
+                CallFinished(
+                    call.turn, call.index, command.attempt, message, (Text(message),), True, tool.timeout or 0.0
+                ),
+            )
+        if tool.replay == "idempotent" or tool.reconcile is not None:
+            return ()
+        if why == "it cancelled itself":
+            return (CallFinished(call.turn, call.index, command.attempt, why, (Text(why),), True, 0.0),)
+        return (CallInDoubt(call.turn, call.index, command.attempt, why),)
+
+    async def _reconcile(self, command: Reconcile) -> Fact:
+        call = command.call
+        tool = self._tool(call.name)
+        assert tool.reconcile is not None
+        try:
+            said = await tool.reconcile(self._key(tool, command.effect_id))
+            if isinstance(said, Happened):
+                said = Happened(plain(said.output))
+            if isinstance(said, Happened | DidNotHappen):
+                return resolution(tool, call.turn, call.index, said, by="reconcile")
+            why = "reconcile does not know"
+        except Exception as error:  # noqa: BLE001 - an answer that did not come is no answer
+            why = f"reconcile failed: {_told(error)}"
+        return CallInDoubt(call.turn, call.index, 0, why[:MESSAGE_LENGTH])
+
+    def _key(self, tool: Tool[..., object], effect_id: str) -> str:
+        """The idempotency key of a call: the same for all attempts, epochs and hosts; safe in URLs and headers."""
+        seed = f"{self._ports.tenant}\n{effect_id}\n{tool.name}".encode()
+        return "tw1-" + b32encode(blake2b(seed, digest_size=20).digest()).decode().lower()
+
+    def _updates(self, call: CallAdmitted) -> Callable[[str], None]:
+        progress = self._progress
+        if progress is None:
+            return lambda _: None
+        return lambda text: progress(call.index, text) if call.turn == self._state.turn else None
+
+    # --- budgets
+
+    async def reserve(self, wave: Wave) -> Wave:
+        """Hold what the wave's effects may cost. What is denied is taken out; if nothing is left, the run suspends."""
+        budgets = self._ports.budgets
+        assert budgets is not None and self._state.opened is not None
+        run_id = self._state.opened.run_id
+        scopes = (*self._ports.scopes, run_id)
+        denied: list[tuple[Command, Denied]] = []
+        for command in wave.commands:
+            match command:
+                case AskModel():
+                    held = await budgets.reserve(
+                        f"{run_id}:{command.turn}#{command.attempt}", scopes, {"requests": 1, **self._definition.cost}
+                    )
+                case ExecuteCall():
+                    cost = {"tool_calls": 1, **self._tool(command.call.name).cost}
+                    held = await budgets.reserve(f"{command.effect_id}#{command.attempt}", scopes, cost)
+                case _:
+                    continue
+            if isinstance(held, Denied):
+                denied.append((command, held))
+        if not denied:
+            return wave
+        dropped = [command for command, _ in denied]
+        commands = tuple([command for command in wave.commands if command not in dropped])
+        facts = tuple([fact for fact in wave.facts if not any([_is_intent(fact, command) for command in dropped])])
+        if commands or facts:
+            return Wave(facts, commands)
+        return Wave(
+            (RunSuspended("budget", denied[0][1].axis, f"{denied[0][1].scope} allows no more {denied[0][1].axis}"),)
+        )
+
+    async def _settle(self, reservation: str, cost: Mapping[str, int], answer: AssistantMessage | None) -> None:
+        if self._ports.budgets is None:
+            return
+        actual = dict(cost)
+        if answer is None:
+            actual["tool_calls"] = 1
+        else:
+            usage = answer.usage
+            actual |= {"requests": 1, "input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
+        await self._ports.budgets.settle(reservation, actual)
+
+
+def _is_intent(fact: Fact, command: Command) -> bool:
+    match command:
+        case AskModel():
+            return isinstance(fact, TurnStarted | ModelAsked)
+        case ExecuteCall():
+            return isinstance(fact, CallStarted) and fact.effect_id == command.effect_id
+        case _:
+            return False
+
+
+def _isolated(emit: Callable[[Delta], None]) -> Callable[[Delta], None]:
+    def isolated(delta: Delta) -> None:
+        try:
+            emit(delta)
+        except Exception:  # noqa: BLE001, S110 - a sink never fails the step
+            pass
+
+    return isolated
+
+
+def _told(error: BaseException) -> str:
+    """An exception in words for a model or a person: what it says, or at least what it is."""
+    return str(error) or type(error).__name__

@@ -1,0 +1,141 @@
+"""`replay_agent`: go through a journal again with today's definition, without a model call and without an effect.
+
+What the world said (answers, results, decisions, words) is taken from the journal; what the engine and the
+definition's own pure code conclude from it (turns, admission, checks, completion) is concluded again and compared.
+The first difference is reported.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, Literal
+
+from attrs import frozen
+
+from turnwright import journal
+from turnwright.commands import AdmitCalls, CheckOutput, ConsultBoundary
+from turnwright.decide import Rest, decide
+from turnwright.definition import AnyDefinition
+from turnwright.errors import JournalError, UnknownRun
+from turnwright.evidence import verify
+from turnwright.facts import (
+    ApprovalDecided,
+    ApprovalRequested,
+    CallAdmitted,
+    CallFinished,
+    CallInDoubt,
+    CallResolved,
+    Fact,
+    InboxReceived,
+    ModelAnswered,
+    ModelFailed,
+    OutputRejected,
+    RunCompleted,
+    RunFailed,
+    RunMigrated,
+    RunOpened,
+    RunResumed,
+    RunSuspended,
+)
+from turnwright.performer import Performer
+from turnwright.state import RunState, evolve
+from turnwright.wiring import Ports
+
+__all__ = ["Divergence", "Replay", "replay_agent"]
+
+FROM_OUTSIDE: Final = (
+    *(RunOpened, RunResumed, RunMigrated, InboxReceived, ModelAnswered, ModelFailed),
+    *(ApprovalDecided, CallFinished, CallInDoubt, CallResolved),
+)
+"""Facts that only the world can say."""
+
+CHOSEN_OUTSIDE: Final = ("cancelled", "budget", "definition", "external")
+"""Why a run suspends without the decider having said so."""
+
+
+@frozen
+class Divergence:
+    """Where replay and journal part. *position* counts from 1; the rest names kinds and digests, no content."""
+
+    position: int
+    what: Literal["tool", "arguments", "output", "evidence", "fact"]
+    recorded: str
+    replayed: str
+
+
+@frozen
+class Replay:
+    """How a replay went: how many facts agreed, and the first that did not, None if all did."""
+
+    run_id: str
+    agreed: int
+    divergence: Divergence | None
+
+
+async def replay_agent(definition: AnyDefinition, run_id: str, ports: Ports) -> Replay:
+    """Replay the journal of *run_id* under *definition*. Nothing is asked, executed or written.
+
+    Raises UnknownRun for a run without journal, JournalError for one that cannot be read.
+    """
+    entries = await ports.state.load(run_id)
+    if not entries:
+        raise UnknownRun(run_id)
+    facts = [
+        journal.decode(each.kind, each.schema, each.body, position=place) for place, each in enumerate(entries, start=1)
+    ]
+    opened = facts[0]
+    salt = opened.salt if isinstance(opened, RunOpened) else ""
+    try:
+        verify(
+            [each.evidence for each in entries],
+            [(fact, each.body) for fact, each in zip(facts, entries, strict=True)],
+            salt=salt,
+        )
+    except JournalError as error:
+        return Replay(run_id, error.position - 1, Divergence(error.position, "evidence", "chain", str(error)))
+    state = RunState()
+    performer = Performer(definition, ports, state)
+    due: deque[Fact] = deque()
+    for position, (fact, entry) in enumerate(zip(facts, entries, strict=True), start=1):
+        if not isinstance(fact, FROM_OUTSIDE) and not (
+            isinstance(fact, RunSuspended) and fact.reason in CHOSEN_OUTSIDE
+        ):
+            if not due:
+                due.extend(await _concluded(definition, state, performer))
+            replayed = due.popleft() if due else None
+            if replayed != fact:
+                return Replay(run_id, position - 1, _divergence(position, fact, replayed))
+        evolve(state, fact, entry.evidence.at)
+    return Replay(run_id, len(facts), None)
+
+
+async def _concluded(definition: AnyDefinition, state: RunState, performer: Performer) -> list[Fact]:
+    """What follows from *state* without the world: intents, and the results of commands that only look."""
+    wave = decide(definition, state)
+    if isinstance(wave, Rest):
+        return []
+    facts: list[Fact] = [fact for fact in wave.facts if not isinstance(fact, FROM_OUTSIDE)]
+    for command in wave.commands:
+        if isinstance(command, AdmitCalls | CheckOutput | ConsultBoundary):
+            facts += await performer.perform(command)
+    return facts
+
+
+def _divergence(position: int, recorded: Fact, replayed: Fact | None) -> Divergence:
+    match recorded, replayed:
+        case CallAdmitted(), CallAdmitted() if recorded.name != replayed.name:
+            return Divergence(position, "tool", recorded.name, replayed.name)
+        case (CallAdmitted(), CallAdmitted()) | (ApprovalRequested(), ApprovalRequested()) if (
+            recorded.digest != replayed.digest
+        ):
+            return Divergence(position, "arguments", recorded.digest, replayed.digest)
+        case RunCompleted() | OutputRejected() | RunFailed(), RunCompleted() | OutputRejected() | RunFailed():
+            return Divergence(position, "output", _named(recorded), _named(replayed))
+        case _:
+            return Divergence(position, "fact", _named(recorded), _named(replayed))
+
+
+def _named(fact: Fact | None) -> str:
+    if fact is None:
+        return "nothing"
+    return f"{type(fact).__name__} {journal.digest(fact)[:16]}"

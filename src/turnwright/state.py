@@ -1,0 +1,345 @@
+"""Fold a journal into a state. Rule: every transition lives in this file, and each costs the same however long the run.
+
+`evolve` advances the state that it is given and returns it: the state belongs to the fold, nobody else holds it, and
+nothing is copied. The same facts always fold to the same state (tests/core/test_state.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from attrs import define, field
+
+from turnwright.definition import RunCall
+from turnwright.errors import JournalError
+from turnwright.facts import (
+    ApprovalDecided,
+    ApprovalRequested,
+    BoundaryDecided,
+    CallAdmitted,
+    CallFinished,
+    CallInDoubt,
+    CallRefused,
+    CallResolved,
+    CallStarted,
+    Fact,
+    InboxReceived,
+    ModelAnswered,
+    ModelAsked,
+    ModelFailed,
+    ModelLost,
+    OutputRejected,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunMigrated,
+    RunOpened,
+    RunResumed,
+    RunSuspended,
+    TurnStarted,
+)
+from turnwright.inbox import Cancel, FollowUp, Steer
+from turnwright.messages import AssistantMessage, Part, Text, ToolCall, ToolMessage, Transcript, Usage, UserMessage
+
+__all__ = ["CallState", "RunState", "evolve", "fold"]
+
+REQUEST = Usage(requests=1)
+TOOL_CALL = Usage(tool_calls=1)
+
+
+@define(eq=False)
+class CallState:
+    """One call of the current turn: how far it has come. It is open until *result* is set."""
+
+    turn: int
+    index: int
+    part: ToolCall
+    admitted: CallAdmitted | None = None
+    requested: ApprovalRequested | None = None
+    approved: bool = False
+    started: CallStarted | None = None
+    doubt: CallInDoubt | None = None
+    reconciled: bool = False
+    result: ToolMessage | None = None
+
+    @property
+    def may_run(self) -> bool:
+        """Admitted, approved where that is needed, not started and without a result."""
+        return (
+            self.admitted is not None
+            and self.result is None
+            and self.started is None
+            and (self.approved or not self.admitted.needs_approval)
+        )
+
+    @property
+    def waits(self) -> bool:
+        """Somebody was asked for approval and has not answered."""
+        return self.requested is not None and not self.approved and self.result is None
+
+
+@define(eq=False)
+class RunState:
+    """Where a run stands."""
+
+    length: int = 0
+    now: float = 0.0
+    """When the newest fact was recorded: the only time that the decider knows."""
+    opened: RunOpened | None = None
+    fingerprint: str = ""
+    max_turns: int = 0
+    deadline: float | None = None
+    turn: int = 0
+    answered: bool = True
+    """Whether the model gave its answer of this turn."""
+    tool_choice: str | None = None
+    transcript: Transcript = field(factory=Transcript)
+    asked: ModelAsked | None = None
+    attempts: int = 0
+    failure: ModelFailed | None = None
+    answer: AssistantMessage | None = None
+    """The answer of this turn that still has to be checked as output."""
+    malformed: int = 0
+    rejections: int = 0
+    issues: tuple[str, ...] = ()
+    calls: list[CallState] = field(factory=list)
+    open_calls: int = 0
+    history: list[RunCall] = field(factory=list)
+    failures: dict[str, int] = field(factory=dict)
+    """How often in a row each tool failed."""
+    usage: Usage = Usage()  # noqa: RUF009 - a frozen value is a safe default
+    inbox: int = 0
+    steering: dict[int, UserMessage] = field(factory=dict)
+    follow_ups: dict[int, UserMessage] = field(factory=dict)
+    cancel: Cancel | None = None
+    suspended: RunSuspended | None = None
+    ended: RunCompleted | RunFailed | RunCancelled | None = None
+
+    def call(self, effect_id: str) -> CallState | None:
+        """The call of the current turn that has this effect id."""
+        return next((call for call in self.calls if effect_id == self.effect_id(call.turn, call.index)), None)
+
+    def effect_id(self, turn: int, index: int) -> str:
+        """The identity of a call: the same on every attempt, in every process."""
+        assert self.opened is not None
+        return f"{self.opened.run_id}:{turn}.{index}"
+
+
+def fold(facts: Iterable[Fact]) -> RunState:
+    """Fold *facts* from the first on."""
+    state = RunState()
+    for fact in facts:
+        evolve(state, fact)
+    return state
+
+
+def evolve(state: RunState, fact: Fact, at: float = 0.0) -> RunState:
+    """Advance *state* by one fact, recorded *at* that time. Raises JournalError for a fact that cannot follow."""
+    state.length += 1
+    state.now = max(state.now, at)
+    if state.opened is None and type(fact) is not RunOpened:
+        raise JournalError(state.length, f"{type(fact).__name__} before RunOpened")
+    if state.ended is not None:
+        raise JournalError(state.length, f"{type(fact).__name__} after {type(state.ended).__name__}")
+    _TRANSITIONS[type(fact)](state, fact)
+    return state
+
+
+def _opened(state: RunState, fact: RunOpened) -> None:
+    if state.opened is not None:
+        raise JournalError(state.length, "a second RunOpened")
+    state.opened = fact
+    state.fingerprint = fact.fingerprint
+    state.max_turns = fact.max_turns
+    state.deadline = fact.deadline
+    for message in fact.messages:
+        state.transcript = state.transcript.append(message)
+
+
+def _received(state: RunState, fact: InboxReceived) -> None:
+    state.inbox = fact.position
+    if not fact.refused:
+        match fact.word:
+            case Steer(message):
+                state.steering[fact.position] = message
+            case FollowUp(message):
+                state.follow_ups[fact.position] = message
+            case Cancel():
+                state.cancel = fact.word
+            case _:
+                pass  # words about a call are followed by a fact of their own
+
+
+def _turn_started(state: RunState, fact: TurnStarted) -> None:
+    state.turn = fact.turn
+    state.answered = False
+    state.attempts = 0
+    state.calls = []
+    state.answer = None
+    for position in fact.delivered:
+        queue = state.steering if position in state.steering else state.follow_ups
+        state.transcript = state.transcript.append(queue.pop(position))
+
+
+def _asked(state: RunState, fact: ModelAsked) -> None:
+    state.asked = fact
+    state.attempts = fact.attempt
+    state.usage = state.usage + REQUEST
+
+
+def _answered(state: RunState, fact: ModelAnswered) -> None:
+    if state.asked is None:
+        raise JournalError(state.length, f"an answer that was not asked for (turn {fact.turn})")
+    state.asked = None
+    state.answered = True
+    state.failure = None
+    state.tool_choice = None
+    message = fact.message
+    state.transcript = state.transcript.append(message)
+    state.usage = state.usage + message.usage
+    calls = message.calls
+    if calls:
+        state.calls = [CallState(fact.turn, index, part) for index, part in enumerate(calls)]
+        state.open_calls = len(calls)
+    else:
+        state.answer = message
+
+
+def _failed(state: RunState, fact: ModelFailed) -> None:
+    state.asked = None
+    state.failure = fact
+    if fact.kind == "malformed":
+        state.malformed += 1
+
+
+def _lost(state: RunState, fact: ModelLost) -> None:
+    state.asked = None
+
+
+def _admitted(state: RunState, fact: CallAdmitted) -> None:
+    _open_call(state, fact.turn, fact.index).admitted = fact
+
+
+def _refused(state: RunState, fact: CallRefused) -> None:
+    call = _open_call(state, fact.turn, fact.index)
+    _settle(state, call, (Text(fact.message),), fact.message, is_error=True)
+
+
+def _requested(state: RunState, fact: ApprovalRequested) -> None:
+    _open_call(state, fact.turn, fact.index).requested = fact
+
+
+def _decided(state: RunState, fact: ApprovalDecided) -> None:
+    call = _open_call(state, fact.turn, fact.index)
+    if fact.approved:
+        call.approved = True
+    else:
+        message = f"denied: {fact.reason}" if fact.reason else "denied"
+        _settle(state, call, (Text(message),), message, is_error=True)
+
+
+def _started(state: RunState, fact: CallStarted) -> None:
+    call = _open_call(state, fact.turn, fact.index)
+    if call.admitted is None or (call.admitted.needs_approval and not call.approved):
+        raise JournalError(state.length, f"call {fact.effect_id!r} was started without leave")
+    call.started = fact
+    state.usage = state.usage + TOOL_CALL
+
+
+def _finished(state: RunState, fact: CallFinished) -> None:
+    call = _open_call(state, fact.turn, fact.index)
+    _settle(state, call, fact.parts, fact.output, is_error=fact.is_error)
+
+
+def _in_doubt(state: RunState, fact: CallInDoubt) -> None:
+    _open_call(state, fact.turn, fact.index).doubt = fact
+
+
+def _resolved(state: RunState, fact: CallResolved) -> None:
+    call = _open_call(state, fact.turn, fact.index)
+    _settle(state, call, fact.parts, fact.output, is_error=not fact.happened)
+
+
+def _boundary(state: RunState, fact: BoundaryDecided) -> None:
+    state.tool_choice = fact.tool_choice
+
+
+def _rejected(state: RunState, fact: OutputRejected) -> None:
+    state.answer = None
+    state.rejections += 1
+    state.issues = fact.issues
+    lines = "\n".join([f"- {issue}" for issue in fact.issues])
+    state.transcript = state.transcript.append(
+        UserMessage(f"That answer cannot be accepted:\n{lines}\nPlease answer again.")
+    )
+
+
+def _suspended(state: RunState, fact: RunSuspended) -> None:
+    state.suspended = fact
+
+
+def _resumed(state: RunState, fact: RunResumed) -> None:
+    state.suspended = None
+    state.failure = None
+    state.malformed = 0
+    state.max_turns = fact.max_turns
+    state.deadline = fact.deadline
+
+
+def _migrated(state: RunState, fact: RunMigrated) -> None:
+    state.fingerprint = fact.fingerprint
+
+
+def _ended(state: RunState, fact: RunCompleted | RunFailed | RunCancelled) -> None:
+    state.ended = fact
+    state.suspended = None
+
+
+def _open_call(state: RunState, turn: int, index: int) -> CallState:
+    if turn != state.turn or index >= len(state.calls) or state.calls[index].result is not None:
+        raise JournalError(state.length, f"no open tool call {index} (turn {turn})")
+    return state.calls[index]
+
+
+def _settle(state: RunState, call: CallState, parts: tuple[Part, ...], output: object, *, is_error: bool) -> None:
+    """Give *call* its result. The results of a turn enter the transcript together, in the order of its calls."""
+    part = call.part
+    call.result = ToolMessage(part.id, part.name, parts, is_error)
+    if call.started is not None:
+        state.failures[part.name] = state.failures.get(part.name, 0) + 1 if is_error else 0
+    arguments = call.admitted.arguments if call.admitted else part.arguments
+    state.history.append(RunCall(call.turn, part.name, arguments, output, is_error))
+    state.open_calls -= 1
+    if state.open_calls == 0:
+        for each in state.calls:
+            assert each.result is not None
+            state.transcript = state.transcript.append(each.result)
+
+
+_TRANSITIONS: dict[
+    type, Callable[[RunState, object], None]
+] = {  # one for each member of Fact: tests/core/test_state.py
+    RunOpened: _opened,
+    InboxReceived: _received,
+    TurnStarted: _turn_started,
+    ModelAsked: _asked,
+    ModelAnswered: _answered,
+    ModelFailed: _failed,
+    ModelLost: _lost,
+    CallAdmitted: _admitted,
+    CallRefused: _refused,
+    ApprovalRequested: _requested,
+    ApprovalDecided: _decided,
+    CallStarted: _started,
+    CallFinished: _finished,
+    CallInDoubt: _in_doubt,
+    CallResolved: _resolved,
+    BoundaryDecided: _boundary,
+    OutputRejected: _rejected,
+    RunSuspended: _suspended,
+    RunResumed: _resumed,
+    RunMigrated: _migrated,
+    RunCompleted: _ended,
+    RunFailed: _ended,
+    RunCancelled: _ended,
+}  # type: ignore[dict-item]

@@ -1,0 +1,55 @@
+"""`Ports`: one of each port, with a reference adapter wherever none is given."""
+
+from __future__ import annotations
+
+from attrs import field, frozen
+
+from turnwright.memory import MemoryState, RandomIds, SystemClock
+from turnwright.ports import (
+    Approvals,
+    Budgets,
+    Cancellation,
+    Clock,
+    Context,
+    Deltas,
+    Idempotency,
+    Ids,
+    Inbox,
+    Listener,
+    Model,
+    Policy,
+    State,
+    Telemetry,
+)
+
+__all__ = ["Ports"]
+
+
+@frozen(eq=False)
+class Ports:
+    """One of each port. `Ports(model=...)` is enough: the rest are in memory, or nothing where nothing will do.
+
+    *capabilities* are those granted to the run, None for all; *scopes* are the budget accounts it draws on besides
+    its own; *tenant* is the namespace of keys. `replace(ports, state=...)` makes another value.
+    """
+
+    model: Model
+    state: State = field(factory=MemoryState)
+    inbox: Inbox | None = None
+    approvals: Approvals | None = None
+    budgets: Budgets | None = None
+    idempotency: Idempotency | None = None
+    telemetry: Telemetry | None = None
+    deltas: Deltas | None = None
+    listener: Listener | None = None
+    context: Context | None = None
+    context_budget: int | None = None
+    policy: Policy | None = None
+    clock: Clock = field(factory=SystemClock)
+    ids: Ids = field(factory=RandomIds)
+    cancellation: Cancellation | None = None
+    capabilities: frozenset[str] | None = None
+    scopes: tuple[str, ...] = ()
+    tenant: str = ""
+    grace: float = 5.0
+    """How long a cancelled effect may take to end before it is abandoned, in seconds."""
