@@ -23,7 +23,6 @@ from turnwright.messages import (
     AssistantMessage,
     Image,
     Message,
-    Part,
     Reasoning,
     Text,
     ToolCall,
@@ -54,34 +53,45 @@ class Constrained:
     def reply(self, message: AssistantMessage) -> AssistantMessage:
         """Return the ordinary message that the model's reply stands for.
 
-        A reply that is neither a call nor an answer, from a server that does not hold to schemas, is taken as the
-        answer's text.
+        Of a reply that was cut, what is there of the call or of the answer; one that is neither, from a server that
+        does not hold to schemas, is taken as the answer's text.
         """
         if not self.original.tools:
             return message
-        text = message.text
-        try:
-            found = _reply.decode(text)
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-            return message
-        watch = self.original.on_delta
-        turn, attempt = self.original.turn, self.original.attempt
+        turn, attempt, watch = self.original.turn, self.original.attempt, self.original.on_delta
+        meaning = _read(message.text)
         told = self.request.on_delta.told if isinstance(self.request.on_delta, _Watch) else ""
-        thoughts: list[Part] = [part for part in message.parts if isinstance(part, Reasoning)]
-        if "tool" in found:
-            name = _name(found["tool"])
-            arguments = bytes(found["arguments"]).decode() if "arguments" in found else "{}"
-            if watch is not None:
-                watch(ToolCallDelta(turn, attempt, 0, name, arguments.removeprefix(told)))
-            stop = message.stop_reason if message.stop_reason != "stop" else "tool_calls"
-            call = ToolCall(f"call_{turn}_0", name, arguments)
-            return replace(message, parts=[*thoughts, call], stop_reason=stop)
-        if "answer" in found:
-            answer = _text(bytes(found["answer"]))
-            if watch is not None and answer != told:
-                watch(TextDelta(turn, attempt, answer.removeprefix(told)))
-            return replace(message, parts=[*thoughts, Text(answer)])
-        return message
+        rest = meaning.text.removeprefix(told)
+        thoughts = [part for part in message.parts if isinstance(part, Reasoning)]
+        if meaning.tool is None:
+            if watch is not None and rest:
+                watch(TextDelta(turn, attempt, rest))
+            return replace(message, parts=[*thoughts, Text(meaning.text)])
+        if watch is not None:
+            watch(ToolCallDelta(turn, attempt, 0, meaning.tool, rest))
+        stop = "tool_calls" if message.stop_reason == "stop" else message.stop_reason
+        call = ToolCall(f"call_{turn}_0", meaning.tool, meaning.text)
+        return replace(message, parts=[*thoughts, call], stop_reason=stop)
+
+
+@frozen
+class _Meaning:
+    """What a reply means: the raw arguments of a call of *tool*, or the answer's text."""
+
+    tool: str | None
+    text: str
+
+
+def _read(reply: str) -> _Meaning:
+    try:
+        found = _reply.decode(reply)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        seen = _Watch(lambda _: None)
+        seen(TextDelta(0, 0, reply))
+        return _Meaning(seen.tool, seen.told if seen.begun else reply)
+    if "tool" in found:
+        return _Meaning(_text(found["tool"]), bytes(found["arguments"]).decode() if "arguments" in found else "{}")
+    return _Meaning(None, _text(found["answer"]) if "answer" in found else reply)
 
 
 def constrain(request: ModelRequest) -> Constrained:
@@ -115,19 +125,23 @@ def shown(message: Message) -> Message:
                 f'{{"tool": {encode(call.name).decode()}, "arguments": {as_object_text(call.arguments)}}}'
                 for call in message.calls
             ]
-            return replace(message, parts=(Text("\n".join(calls)),))
+            said = [message.text] if message.text.strip() else []
+            return replace(message, parts=(Text("\n".join(said + calls)),))
         case AssistantMessage() if text := message.text.strip():
-            answer = text if is_object_text(text) else encode(text).decode()
-            return replace(message, parts=(Text(f'{{"answer": {answer}}}'),))
+            return replace(message, parts=(Text(f'{{"answer": {_embedded(text)}}}'),))
         case AssistantMessage():
             return message
         case ToolMessage():
             images = [part for part in message.parts if isinstance(part, Image)]
-            text = message.text or ("(see the image)" if images else "(no tool output)")
-            result = text if is_object_text(text) else encode(text).decode()
+            result = _embedded(message.text or ("(see the image)" if images else "(no tool output)"))
             word = "error" if message.is_error else "result"
             label = f'Tool result: {{"tool": {encode(message.name).decode()}, "{word}": {result}}}'
             return UserMessage((Text(label), *images))
+
+
+def _embedded(text: str) -> str:
+    """Return *text* as JSON: itself if it is an object, else a string."""
+    return text if is_object_text(text) else encode(text).decode()
 
 
 def _schema(request: ModelRequest) -> dict[str, object]:
@@ -173,55 +187,48 @@ def _moved(schema: object, root: str) -> object:
 _reply: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def _name(raw: msgspec.Raw) -> str:
-    return _text(bytes(raw))
-
-
-def _text(raw: bytes) -> str:
+def _text(raw: msgspec.Raw) -> str:
     """Return the string that *raw* JSON is, or its JSON text if it is no string."""
-    value = msgspec.json.decode(raw)
-    return value if isinstance(value, str) else raw.decode()
+    data = bytes(raw)
+    value = msgspec.json.decode(data)
+    return value if isinstance(value, str) else data.decode()
 
 
 class _Watch:
-    """Passes on, of the JSON that the model writes, what it means: the text of its answer, or the raw arguments of
-    its call.
+    """Passes on what the JSON that a model writes means: the text of its answer, or the raw arguments of its call.
 
-    What can't be told for sure while it is being written is left for the end; *told* is what was passed on.
+    What can't be told for sure while it is being written is left for the end. *told* is what was passed on, *tool*
+    the tool that is being called, *begun* is whether it is clear what is being written.
     """
 
     def __init__(self, watch: Callable[[Delta], None]) -> None:
         self.told = ""
+        self.tool: str | None = None
+        self.begun = False
         self._watch = watch
         self._written = ""
         self._place = 0
-        self._tool: str | None = None
 
     def __call__(self, delta: Delta) -> None:
         if not isinstance(delta, TextDelta):
             self._watch(delta)
             return
         self._written += delta.text
-        if not self._place:
-            self._find_beginning()
-        if self._place and self._tool is None:
-            if text := self._more_answer():
-                self.told += text
+        if not self.begun:
+            self._begin()
+        if self.begun and (text := self._more_answer() if self.tool is None else self._more_arguments()):
+            self.told += text
+            if self.tool is None:
                 self._watch(replace(delta, text=text))
-        elif self._place and self._tool is not None:
-            # The brackets at the end may be those of the reply.
-            end = len(self._written.rstrip("} \t\r\n"))
-            if text := self._written[self._place : end]:
-                self._place = end
-                self.told += text
-                self._watch(ToolCallDelta(delta.turn, delta.attempt, 0, self._tool, text))
+            else:
+                self._watch(ToolCallDelta(delta.turn, delta.attempt, 0, self.tool, text))
 
-    def _find_beginning(self) -> None:
+    def _begin(self) -> None:
         if found := _ANSWER.match(self._written):
-            self._place = found.end()
+            self.begun, self._place = True, found.end()
         elif found := _TOOL.match(self._written):
-            self._place = found.end()
-            self._tool = _text(found[1].encode())
+            self.begun, self._place = True, found.end()
+            self.tool = json.loads(found[1], strict=False)
 
     def _more_answer(self) -> str:
         found = _CHARACTERS.match(self._written, self._place)
@@ -230,7 +237,12 @@ class _Watch:
         if _HALF.fullmatch(self._written, max(self._place, end - 6), end):
             end -= 6
         piece, self._place = self._written[self._place : end], end
-        return well_formed(json.loads(f'"{piece}"', strict=False)) if piece else ""
+        return well_formed(json.loads(f'"{piece}"', strict=False))
+
+    def _more_arguments(self) -> str:
+        end = len(self._written.rstrip("} \t\r\n"))  # brackets at the end may be those of the reply
+        piece, self._place = self._written[self._place : end], max(self._place, end)
+        return piece
 
 
 _ANSWER: Final = re.compile(r'\s*\{\s*"answer"\s*:\s*"')

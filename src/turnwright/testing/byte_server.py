@@ -53,7 +53,7 @@ class RawReply:
     the end of the connection.
     """
 
-    body: tuple[bytes, ...] = field(default=b"", converter=_pieces)
+    body: tuple[bytes, ...] = field(default=(), converter=_pieces)
     status: int = 200
     headers: Mapping[str, str] = field(factory=lambda: {"content-type": "text/event-stream"})
     split: int | None = None

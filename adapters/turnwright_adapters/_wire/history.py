@@ -1,0 +1,92 @@
+"""What is sent of a history. Rule: every call has its one result right after it, whatever was stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, Generic, TypeVar
+
+from attrs import evolve as replace
+
+from turnwright.messages import AssistantMessage, Message, Text, ToolCall, ToolMessage
+
+T = TypeVar("T")
+
+LOST_RESULT: Final = "(no result was recorded; the call may or may not have run)"
+
+
+def paired(messages: Iterable[Message]) -> Iterator[Message]:
+    """Give *messages* so that every tool call is followed by its one result, in the order of the calls.
+
+    A call without a result gets a neutral one, a second result for a call and a result without its call are left out,
+    and what stood between a call and its result comes after.
+    """
+    calls: tuple[ToolCall, ...] = ()
+    results: dict[str, list[ToolMessage]] = {}
+    others: list[Message] = []
+    for message in messages:
+        match message:
+            case ToolMessage():
+                if calls:
+                    results.setdefault(message.call_id, []).append(message)
+            case AssistantMessage():
+                if calls:
+                    yield from _closed(calls, results)
+                    yield from others
+                    results = {}
+                    others = []
+                calls = message.calls
+                yield message if len(calls) < 2 else _with_distinct_ids(message, calls)
+            case _ if calls:
+                others.append(message)
+            case _:
+                yield message
+    yield from _closed(calls, results)
+    yield from others
+
+
+def _closed(calls: Sequence[ToolCall], results: Mapping[str, list[ToolMessage]]) -> Iterator[Message]:
+    for call, id in zip(calls, _distinct_ids(calls), strict=True):
+        found = results.get(call.id)
+        result = found.pop(0) if found else ToolMessage(call.id, call.name, (Text(LOST_RESULT),))
+        yield result if id == call.id else replace(result, call_id=id)
+
+
+def _with_distinct_ids(message: AssistantMessage, calls: Sequence[ToolCall]) -> AssistantMessage:
+    ids = _distinct_ids(calls)
+    if all(call.id == id for call, id in zip(calls, ids, strict=True)):
+        return message
+    left = iter(ids)
+    parts = [replace(part, id=next(left)) if isinstance(part, ToolCall) else part for part in message.parts]
+    return replace(message, parts=parts)
+
+
+def _distinct_ids(calls: Sequence[ToolCall]) -> list[str]:
+    """Return the calls' ids; one that repeats has its place in the message added."""
+    ids: list[str] = []
+    for place, call in enumerate(calls):
+        ids.append(f"{call.id}_{place}" if call.id in ids else call.id)
+    return ids
+
+
+class Remembered(Generic[T]):
+    """What was made of an object, by the object's identity, while there is room; what came first goes first.
+
+    The objects are kept alive with what was made of them, so that an identity is never taken for another's. *room* is
+    in bytes.
+    """
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._made: dict[int, tuple[object, T, int]] = {}
+
+    def get(self, key: object) -> T | None:
+        """Return what was made of *key*, None if that is not known."""
+        made = self._made.get(id(key))
+        return None if made is None else made[1]
+
+    def keep(self, key: object, made: T, size: int) -> None:
+        """Remember *made* of *key*; *size* in bytes."""
+        if self._made.setdefault(id(key), (key, made, size))[1] is made:
+            self._room -= size
+        while self._room < 0 and len(self._made) > 1:
+            self._room += self._made.pop(next(iter(self._made)))[2]
