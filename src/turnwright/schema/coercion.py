@@ -1,6 +1,6 @@
 """Bring a JSON value nearer to its schema, and finish one that has been accepted.
 
-Rule: along the schema only, never by guessing, and never in place. The table of what is changed is in `turnwright.schema`.
+Rule: along the schema only, never by guessing, never in place. What is changed is a table in `turnwright.schema`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def types_of(node: dict[str, JSON]) -> tuple[str, ...]:
 
 
 def coerce(validation: Validation, value: JSON) -> JSON:
-    """Return *value* changed where its type is not the schema's and the table has a row for it. It may still not fit."""
+    """Return *value* changed where the table says so; it may still not fit."""
     return _Coercion(validation).along(validation.document, "#", value)
 
 
@@ -65,7 +65,7 @@ def settling(validation: Validation, *, fill: bool) -> Settle | None:
     It writes 1.0 as 1 where an integer is due and, if *fill*, puts the defaults of absent properties in. It raises
     `InvalidValue` for a decimal text outside its bounds, which JSON Schema cannot compare.
     """
-    return _Settling(validation, fill).of(validation.document, "#")
+    return _Settling(validation, fill=fill).of(validation.document, "#")
 
 
 class _Coercion:
@@ -154,7 +154,7 @@ def _by_type(types: tuple[str, ...], value: JSON) -> JSON:
 class _Settling:
     """Compiles a schema to the function that finishes a value. Places without anything to do cost nothing later."""
 
-    def __init__(self, validation: Validation, fill: bool) -> None:
+    def __init__(self, validation: Validation, *, fill: bool) -> None:
         self._validation = validation
         self._fill = fill
         self._references: dict[str, list[Settle | None]] = {}
@@ -177,10 +177,8 @@ class _Settling:
         for index, part in enumerate(_list(node, "allOf")):
             if settle := self.of(part, pointer(place, "allOf", index)):
                 steps.append(settle)
-        for keyword in ("anyOf", "oneOf"):
-            if settle := self._union(_list(node, keyword), pointer(place, keyword)):
-                steps.append(settle)
-        return _one_after_another(steps)
+        unions = [self._union(_list(node, keyword), pointer(place, keyword)) for keyword in ("anyOf", "oneOf")]
+        return _one_after_another([*steps, *(settle for settle in unions if settle)])
 
     def _reference(self, reference: str) -> Settle | None:
         known = self._references.get(reference)

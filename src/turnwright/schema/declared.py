@@ -7,9 +7,12 @@ from typing import Generic, TypeVar, overload
 
 from turnwright.canonical import JSON, encode, plain
 from turnwright.errors import DefinitionError, InvalidValue
+from turnwright.schema.annotations import Scope
 from turnwright.schema.coercion import Settle, coerce, copied, resolve, settling, types_of
-from turnwright.schema.forms import FORMATS, Document, Form, Forms, Scope
+from turnwright.schema.forms import Forms
+from turnwright.schema.scalars import FORMATS
 from turnwright.schema.validation import Validation
+from turnwright.schema.wire import Document, Form
 
 T = TypeVar("T")
 
@@ -81,12 +84,10 @@ class Schema(Generic[T]):
 
 
 @overload
-def schema_of(declared: Mapping[str, object]) -> Schema[JSON]: ...
-@overload
-def schema_of(declared: type[T]) -> Schema[T]: ...
+def schema_of(declared: type[T]) -> Schema[T]: ...  # pyright: ignore[reportOverlappingOverload]  (a class is an object)
 @overload
 def schema_of(declared: object) -> Schema[object]: ...
-def schema_of(declared: object) -> Schema[object] | Schema[JSON] | Schema[T]:
+def schema_of(declared: object) -> Schema[object] | Schema[T]:
     """Return the schema of a Python type, or of a JSON Schema given as a mapping, which is copied and kept verbatim.
 
     `DefinitionError` for a type without a JSON form, and for a mapping that is no usable JSON Schema, refers to
@@ -117,15 +118,14 @@ def made(form: Form, forms: Forms) -> Schema[object]:
     return Schema(document, form)
 
 
-def _raw(declared: Mapping[str, object]) -> Schema[JSON]:
+def _raw(declared: Mapping[str, object]) -> Schema[object]:
     try:
         document = plain(declared)
     except InvalidValue as error:
         raise DefinitionError(f"the JSON Schema is not JSON: {error}") from None
     assert isinstance(document, dict)
-    schema: Schema[JSON] = Schema(document, Form(document, dump=plain), raw=True)
-    schema._validation.compile()  # noqa: SLF001  (a schema that cannot be used is refused at once)
-    return schema
+    Validation(document, {}).compile()
+    return Schema(document, Form(document, dump=plain), raw=True)
 
 
 def _needed(root: JSON, definitions: Document) -> Document:

@@ -27,7 +27,7 @@ _sphinx_other = re.compile(r":(?:type|returns?|rtype|raises?|yields?)\b[^:]*:").
 
 @frozen
 class Docs:
-    """The *description* is the text without the sections on parameters and results; *parameters* by name, without stars."""
+    """The *description* leaves out the sections on parameters and results; *parameters* are by name, without stars."""
 
     description: str
     parameters: Mapping[str, str]
@@ -73,7 +73,7 @@ def _indented(lines: list[str], index: int) -> tuple[int, list[str]]:
 
 
 def _section(lines: list[str], index: int, *, numpy: bool) -> tuple[int, list[str]]:
-    """Return where the section that begins at *index* ends, and its lines: in NumPy's style at the next underlined title."""
+    """Return the end of the section that begins at *index*, and its lines; NumPy's at the next underlined title."""
     section: list[str] = []
     while index < len(lines):
         line = lines[index]

@@ -13,24 +13,14 @@ from attrs import evolve as replace
 
 from turnwright.canonical import JSON
 from turnwright.errors import DefinitionError, InvalidValue
+from turnwright.schema.annotations import Scope, type_parameters
 from turnwright.schema.coercion import copied
+from turnwright.schema.containers import array_of, mapping_of
 from turnwright.schema.declared import Schema, made
 from turnwright.schema.docstrings import read
-from turnwright.schema.forms import (
-    Document,
-    Form,
-    Forms,
-    Load,
-    Member,
-    Scope,
-    array_of,
-    dump_members,
-    load_members,
-    mapping_of,
-    object_schema,
-    resolved,
-)
+from turnwright.schema.forms import Forms
 from turnwright.schema.validation import refused, within
+from turnwright.schema.wire import Document, Form, Load, Member, dump_members, load_members, object_schema
 
 _Slot = tuple[str, Load | None, object]
 
@@ -97,7 +87,7 @@ def parameters_of(function: Callable[..., object], *, context: type | None = Non
 
     A parameter annotated with the class *context* (or a subclass, or it or None) is left out of the schema and injected
     by `Parameters.bind`. Parameters that a partial has already fixed by name are out of anyone's reach. `*args` is an
-    array of that name, `**kwargs` an object of that name. `DefinitionError` names the parameter that cannot be described.
+    array of that name, `**kwargs` an object of that name. `DefinitionError` names a parameter that has no JSON form.
     """
     inner, fixed = _innermost(function)
     name = getattr(inner, "__qualname__", type(function).__name__)
@@ -178,7 +168,7 @@ def _docstring(function: object, inner: object) -> str | None:
 
 def _closure(function: object) -> dict[str, object]:
     """Return what the free variables of *function* hold now, and its type parameters."""
-    names: dict[str, object] = {variable.__name__: variable for variable in getattr(function, "__type_params__", ())}
+    names = type_parameters(function)
     code = getattr(function, "__code__", None)
     for name, cell in zip(getattr(code, "co_freevars", ()), getattr(function, "__closure__", None) or (), strict=False):
         try:
@@ -193,7 +183,7 @@ def _hint(parameter: Parameter, scope: Scope, context: type | None) -> object:
     if parameter.annotation is Parameter.empty:
         return object
     try:
-        hint = resolved(parameter.annotation, scope)
+        hint = scope.resolved(parameter.annotation)
     except DefinitionError:
         # A context imported for type checkers alone has no value to compare: then its name has to do.
         text = getattr(parameter.annotation, "__forward_arg__", parameter.annotation)
@@ -228,9 +218,10 @@ def _member(parameter: Parameter, hint: object, forms: Forms, scope: Scope, desc
 
 
 def _reserve(members: list[Member], slots: Mapping[str, tuple[Parameter, Load | None]], fixed: frozenset[str]) -> None:
-    """Keep the names of other parameters out of `**kwargs`, where they would clash or, worse, override what is fixed."""
+    """Keep the names of other parameters out of `**kwargs`: they would clash or, worse, override what is fixed."""
     taken = {name for name, (parameter, _) in slots.items() if parameter.kind is not Parameter.POSITIONAL_ONLY} | fixed
     for index, member in enumerate(members):
         if slots[member.name][0].kind is Parameter.VAR_KEYWORD and (names := sorted(taken - {member.name})):
-            schema = {**member.form.schema, "propertyNames": {"not": {"enum": names}}}
+            reserved: Document = {"not": {"enum": list[JSON](names)}}
+            schema = {**member.form.schema, "propertyNames": reserved}
             members[index] = replace(member, form=replace(member.form, schema=schema))

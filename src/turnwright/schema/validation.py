@@ -84,6 +84,7 @@ class Validation:
 
 
 def refused(message: str, path: str = "") -> InvalidValue:
+    """Return the error of one issue."""
     return InvalidValue([Issue(path, message)])
 
 
@@ -110,7 +111,7 @@ def shown(value: object) -> str:
         case dict():
             return f"an object with {_some(value)}" if value else "{}"
         case _:
-            return f"{value:.{SHOWN}}" if isinstance(value, str) else str(value)[:SHOWN]
+            return str(value)
 
 
 def _options(formats: dict[str, Callable[[str], bool]]) -> _Options:
@@ -145,69 +146,68 @@ def _unusable(error: Exception) -> str:
 
 
 def _issues(error: jsonschema_rs.ValidationError, root: JSON) -> list[Issue]:
+    from jsonschema_rs import ValidationErrorKind as Kind
+
     path, value = "", root
     for part in error.instance_path:
         path = step(path, part)
-        value = value[part]  # type: ignore[call-overload, index]
-    name = error.kind.name
-    details = error.kind.as_dict()
-    match name:
-        case "required":
-            return [Issue(step(path, details["property"]), "missing, and it is required")]
-        case "additionalProperties" | "unevaluatedProperties":
-            return [Issue(step(path, unknown), "unknown property") for unknown in details["unexpected"][:ISSUES]]
-        case "anyOf" | "oneOf" if type(error.kind).__name__ != "OneOfMultipleValid":
-            return _issues_of_arms(details["context"], Issue(path, shown(value)), len(error.instance_path), root)
+        value = value[part]  # type: ignore[index]
+    got = shown(value)
+    match error.kind:
+        case Kind.Required(name):
+            return [Issue(step(path, name), "missing, and it is required")]
+        case Kind.AdditionalProperties(names) | Kind.UnevaluatedProperties(names):
+            return [Issue(step(path, name), "unknown property") for name in names[:ISSUES]]
+        case Kind.AnyOf(arms) | Kind.OneOfNotValid(arms):
+            return _issues_of_union(arms, Issue(path, got), len(error.instance_path), root)
+        case Kind.Type(types):
+            message = f"expected {' or '.join(types)}, got {got}"
+        case Kind.Enum(options):
+            message = f"expected one of {_some(map(shown, options))}, got {got}"
+        case Kind.Constant(expected):
+            message = f"expected {shown(expected)}, got {got}"
+        case Kind.Format(name):
+            example = f" such as {_EXAMPLES[name]}" if name in _EXAMPLES else ""
+            message = f"expected {name[:SHOWN]}{example}, got {got}"
+        case Kind.Pattern(pattern):
+            message = f"expected text that matches {pattern[:SHOWN]}, got {got}"
+        case Kind.Minimum(limit):
+            message = f"expected at least {limit}, got {got}"
+        case Kind.Maximum(limit):
+            message = f"expected at most {limit}, got {got}"
+        case Kind.ExclusiveMinimum(limit):
+            message = f"expected more than {limit}, got {got}"
+        case Kind.ExclusiveMaximum(limit):
+            message = f"expected less than {limit}, got {got}"
+        case Kind.MinLength(limit):
+            message = f"expected at least {limit} characters, got {got}"
+        case Kind.MaxLength(limit):
+            message = f"expected at most {limit} characters, got {got}"
+        case Kind.MinItems(limit):
+            message = f"expected at least {limit} items, got {got}"
+        case Kind.MaxItems(limit):
+            message = f"expected at most {limit} items, got {got}"
+        case Kind.UniqueItems():
+            message = "expected items that differ from each other"
+        case Kind.PropertyNames(inner):
+            message = f"a key is refused: {inner.message[:300]}"
         case _:
-            return [Issue(path, _message(name, details, shown(value)) or error.message[:300])]
+            message = error.message[:300]
+    return [Issue(path, message)]
 
 
-def _issues_of_arms(arms: list[list[jsonschema_rs.ValidationError]], got: Issue, depth: int, root: JSON) -> list[Issue]:
-    """Let the arm that the value came nearest to speak for the union: right type, fewest errors."""
+def _issues_of_union(
+    arms: list[list[jsonschema_rs.ValidationError]], got: Issue, depth: int, root: JSON
+) -> list[Issue]:
+    """Let the arm that the value came nearest to speak for the union: of its type, with the fewest errors."""
     expected: list[str] = []
-    tried = []
+    near = []
     for errors in arms:
-        wrong_types = [error for error in errors if error.kind.name == "type" and len(error.instance_path) == depth]
-        for error in wrong_types:
+        of_type = [error for error in errors if error.kind.name == "type" and len(error.instance_path) == depth]
+        for error in of_type:
             expected.extend(error.kind.as_dict()["types"])
-        if not wrong_types:
-            tried.append(errors)
-    if tried:
-        return [issue for error in min(tried, key=len)[:ISSUES] for issue in _issues(error, root)]
+        if not of_type:
+            near.append(errors)
+    if near:
+        return [issue for error in min(near, key=len)[:ISSUES] for issue in _issues(error, root)]
     return [Issue(got.path, f"expected {' or '.join(dict.fromkeys(expected))}, got {got.message}")]
-
-
-def _message(keyword: str, details: Details, got: str) -> str | None:
-    limit = details.get("limit")
-    match keyword:
-        case "type":
-            return f"expected {' or '.join(details['types'])}, got {got}"
-        case "enum":
-            return f"expected one of {_some(map(shown, details['options']))}, got {got}"
-        case "const":
-            return f"expected {shown(details['expected_value'])}, got {got}"
-        case "format":
-            name = details["format"]
-            return f"expected {name}{f' such as {_EXAMPLES[name]}' if name in _EXAMPLES else ''}, got {got}"
-        case "pattern":
-            return f"expected text that matches {details['pattern'][:SHOWN]}, got {got}"
-        case "minimum":
-            return f"expected at least {limit}, got {got}"
-        case "maximum":
-            return f"expected at most {limit}, got {got}"
-        case "exclusiveMinimum":
-            return f"expected more than {limit}, got {got}"
-        case "exclusiveMaximum":
-            return f"expected less than {limit}, got {got}"
-        case "minLength":
-            return f"expected at least {limit} characters, got {got}"
-        case "maxLength":
-            return f"expected at most {limit} characters, got {got}"
-        case "minItems":
-            return f"expected at least {limit} items, got {got}"
-        case "maxItems":
-            return f"expected at most {limit} items, got {got}"
-        case "uniqueItems":
-            return "expected items that differ from each other"
-        case _:
-            return None
