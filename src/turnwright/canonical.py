@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import fields as dataclass_fields
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -88,9 +88,9 @@ def encode(value: JSON, *, depth: int = DEPTH) -> bytes:
         raise
     # msgspec writes a number that is not finite as null, so only a text with a null, with many brackets or with what
     # looks like a long number can hide something: it costs a walk, the others do not.
-    if b"null" in data or data.count(b"[") + data.count(b"{") > depth or _long_number(data):
-        if not _is_encodable(value, depth):
-            refuse_unencodable(value, "", depth)
+    doubtful = b"null" in data or data.count(b"[") + data.count(b"{") > depth or _long_number(data)
+    if doubtful and not _is_encodable(value, depth):
+        refuse_unencodable(value, "", depth)
     return data
 
 
@@ -364,7 +364,7 @@ def _plain_library_value(value: object, place: _Place, room: int) -> JSON:
             return well_formed(str(value))
         case bytes() | bytearray() | memoryview():
             return b64encode(value).decode()
-        case Set():
+        case AbstractSet():
             return sorted((_plain(item, place, room - 1) for item in value), key=encode)
         case Sequence():
             return [_plain(item, (place, index), room - 1) for index, item in enumerate(value)]

@@ -47,16 +47,18 @@ from turnwright.facts import (
     RunCompleted,
     RunFailed,
     RunSuspended,
+    SuspendReason,
     TurnStarted,
 )
 from turnwright.inbox import Approve, Cancel, Deny, FollowUp, LateResult, Resolve, Steer, Word
-from turnwright.messages import AssistantMessage
+from turnwright.messages import AssistantMessage, ToolCall
 from turnwright.outcomes import Cancelled, Completed, Failed, Outcome, Pending, Suspended
 from turnwright.state import CallState, RunState
 from turnwright.tools import DidNotHappen, Happened, Tool, parts_of_output
 
 __all__ = ["AT_REST", "Rest", "Wave", "decide", "may_resume", "receive", "resolution", "standing"]
 
+InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
 
 TRUNCATED = (
@@ -154,18 +156,18 @@ def _delivered(state: RunState) -> tuple[int, ...]:
 
 def _exhausted(definition: AnyDefinition, state: RunState) -> str:
     """The axis of the definition's own limits that allows no further request, empty if none does."""
-    limits, usage = definition.limits, state.usage
-    if limits.requests is not None and usage.requests >= limits.requests:
+    limits, used = definition.limits, state.tokens
+    if limits.requests is not None and state.requests >= limits.requests:
         return "requests"
-    if limits.input_tokens is not None and usage.input_tokens >= limits.input_tokens:
+    if limits.input_tokens is not None and used.input_tokens >= limits.input_tokens:
         return "input_tokens"
-    if limits.output_tokens is not None and usage.output_tokens >= limits.output_tokens:
+    if limits.output_tokens is not None and used.output_tokens >= limits.output_tokens:
         return "output_tokens"
     return ""
 
 
-def _suspend(reason: str, detail: str = "", message: str = "") -> Wave:
-    return Wave((RunSuspended(reason, detail, message),))  # type: ignore[arg-type]
+def _suspend(reason: SuspendReason, detail: str = "", message: str = "") -> Wave:
+    return Wave((RunSuspended(reason, detail, message),))
 
 
 def _calls(definition: AnyDefinition, state: RunState) -> Wave:
@@ -175,7 +177,7 @@ def _calls(definition: AnyDefinition, state: RunState) -> Wave:
     facts: list[Fact] = []
     commands: list[Command] = []
     allowance = definition.limits.tool_calls
-    left = len(state.calls) if allowance is None else allowance - state.usage.tool_calls
+    left = len(state.calls) if allowance is None else allowance - state.tool_calls
     denied = earlier_open = held = False
     for call in state.calls:
         if call.result is not None:
@@ -204,7 +206,7 @@ def _calls(definition: AnyDefinition, state: RunState) -> Wave:
     return _suspend("approval" if any([call.waits for call in state.calls]) else "in-doubt")
 
 
-def _admit(state: RunState, fresh: tuple[tuple[int, ...], ...]) -> Wave:  # type: ignore[type-arg]
+def _admit(state: RunState, fresh: tuple[tuple[int, ToolCall], ...]) -> Wave:
     answer = state.transcript[-1]
     assert isinstance(answer, AssistantMessage)
     if answer.stop_reason in ("refusal", "content_filter"):
@@ -334,7 +336,7 @@ def resolution(
             return CallResolved(turn, index, False, message, parts_of_output(message), by)
 
 
-def standing(definition: AgentDefinition[object, OutputT], state: RunState, evidence_head: str) -> Outcome[OutputT]:
+def standing(definition: AgentDefinition[InputT, OutputT], state: RunState, evidence_head: str) -> Outcome[OutputT]:
     """Tell how a run at rest stands."""
     assert state.opened is not None
     run_id, usage, transcript = state.opened.run_id, state.usage, state.transcript

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 
 from attrs import field, frozen
 
-from turnwright.canonical import digest
+from turnwright.canonical import digest, plain
 from turnwright.errors import DefinitionError, Issue
 from turnwright.messages import Part, Transcript
 from turnwright.schema import Schema, schema_of
@@ -166,8 +166,6 @@ class AgentDefinition(Generic[InputT, OutputT]):
     def _check(self) -> None:
         if not self.name or not self.name.isprintable() or len(self.name) > 128:
             self._refuse(f"a name is 1 to 128 printable characters, not {self.name!r}")
-        if not isinstance(self.instruction, str):
-            self._refuse(f"the instruction is a string, not {type(self.instruction).__name__}")
         if len(self.toolbox) < len(self.tools):
             names = [each.name for each in self.tools]
             twice = next(name for name in names if names.count(name) > 1)
@@ -197,18 +195,20 @@ class AgentDefinition(Generic[InputT, OutputT]):
     def fingerprint(self) -> str:
         """The digest of what a running run depends on: contracts, schemas, instruction, options; never source text."""
         return digest(
-            {
-                "engine": 1,
-                "name": self.name,
-                "instruction": self.instruction,
-                "tools": [each.contract() for each in self.tools],
-                "input": self.input_schema.document,
-                "output": self.output_schema.document,
-                "tool_choice": self.tool_choice if isinstance(self.tool_choice, str) else "function",
-                "repairs": self.repairs,
-                "options": dict(self.options),
-                "version": self.version,
-            }
+            plain(
+                {
+                    "engine": 1,
+                    "name": self.name,
+                    "instruction": self.instruction,
+                    "tools": [each.contract() for each in self.tools],
+                    "input": self.input_schema.document,
+                    "output": self.output_schema.document,
+                    "tool_choice": self.tool_choice if isinstance(self.tool_choice, str) else "function",
+                    "repairs": self.repairs,
+                    "options": dict(self.options),
+                    "version": self.version,
+                }
+            )
         )
 
 

@@ -17,18 +17,18 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, Literal, Protocol
 
-from attrs import define
+from attrs import define, field
 
 from turnwright import journal
-from turnwright.commands import AdmitCalls, CheckOutput, Command, ExecuteCall
+from turnwright.commands import Command, ExecuteCall
 from turnwright.decide import Rest, decide, may_resume, receive
 from turnwright.definition import AnyDefinition
 from turnwright.errors import LostLease, PortError
-from turnwright.evidence import GENESIS, Recorded, project
+from turnwright.evidence import GENESIS, Entry, project
 from turnwright.facts import CallFinished, Fact, RunOpened, RunResumed, RunSuspended
 from turnwright.inbox import Cancel, LateResult
 from turnwright.performer import Performer
-from turnwright.ports import Appended, Conflict, Fenced, Lease
+from turnwright.ports import Append, Appended, Conflict, Fenced, Lease, Telemetry
 from turnwright.state import RunState, evolve
 from turnwright.wiring import Ports
 
@@ -49,9 +49,9 @@ class _Running:
     """A command on its way. *expires* is on the loop's clock."""
 
     command: Command
-    task: asyncio.Task[Sequence[Fact]]
     expires: float
     timed_out: bool = False
+    task: asyncio.Task[Sequence[Fact]] = field(init=False)
 
 
 class Watch(Protocol):
@@ -73,7 +73,10 @@ class Watch(Protocol):
 class Driver:
     """One owner's work on one run."""
 
-    def __init__(self, definition: AnyDefinition, ports: Ports, lease: Lease, watch: Watch | None) -> None:
+    def __init__(
+        self, definition: AnyDefinition, ports: Ports, lease: Lease, *, holder: str, watch: Watch | None
+    ) -> None:
+        self._holder = holder
         self.definition = definition
         self.ports = ports
         self.state = RunState()
@@ -81,11 +84,14 @@ class Driver:
         self._lease = lease
         self._salt = b""
         self._version = 0
-        self._buffer: list[Recorded] = []
+        self._buffer: list[Entry] = []
+        self._told: list[Fact] = []
         self._watch = watch
         self._performer = Performer(definition, ports, self.state, None if watch is None else watch.progress)
+        self._appends = 0
         self._wake: asyncio.Future[None] | None = None
-        self._landed: list[asyncio.Task[Sequence[Fact]]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._landed: list[_Running] = []
         now = ports.clock.monotonic()
         self._renew_at = now + RENEW_AFTER
         self._valid_until = now + lease.seconds - MARGIN
@@ -98,10 +104,10 @@ class Driver:
             fact = journal.decode(entry.kind, entry.schema, entry.body, position=position)
             if type(fact) is RunOpened:
                 self._salt = fact.salt.encode()
-            evolve(self.state, fact, entry.evidence.at)
+            evolve(self.state, fact, entry.item[1])
             if self._watch is not None:
                 self._watch.seen(fact)
-            self.head = entry.evidence.head
+            self.head = entry.item[-1]
         self._version = self.state.length
 
     def note(self, fact: Fact) -> None:
@@ -111,25 +117,21 @@ class Driver:
             self._salt = fact.salt.encode()
         at = self.ports.clock.now()
         evolve(self.state, fact, at)
-        evidence = project(fact, body, seq=self.state.length, at=at, salt=self._salt, previous=self.head)
-        self.head = evidence.head
-        self._buffer.append(Recorded(fact, body, evidence))
+        item = project(fact, body, self.state.length, at, self._salt, self.head)
+        self.head = item[-1]
+        self._buffer.append(Entry(type(fact).__name__, journal.VERSION, body, item))
+        self._told.append(fact)
 
     async def flush(self) -> None:
         """Write what is noted and wait for the acknowledgement. A lost one is cured by the same append id."""
         if not self._buffer:
             return
-        facts, self._buffer = self._buffer, []
-        state, lease = self.ports.state, self._lease
-        append_id = self.ports.ids.new_id()
-        for attempt in range(1, APPEND_TRIES + 1):
-            try:
-                answer = await state.append(lease.run_id, lease.epoch, self._version, append_id, facts)
-                break
-            except PortError:
-                if attempt == APPEND_TRIES:
-                    raise
-        match answer:
+        entries, self._buffer = self._buffer, []
+        told, self._told = self._told, []
+        lease = self._lease
+        self._appends += 1
+        append_id = f"{self._holder}-{self._appends}"
+        match await self._append(append_id, entries):
             case Appended(version):
                 self._version = version
             case Conflict(version):
@@ -139,18 +141,28 @@ class Driver:
                 )
             case Fenced():
                 raise LostLease(lease.run_id, f"run {lease.run_id!r} was taken over by another holder")
-        for recorded in facts:
-            self._tell(recorded)
-
-    def _tell(self, recorded: Recorded) -> None:
-        """Acknowledged facts go to those who watch; none of them can change the run."""
         if self.ports.telemetry is not None:
-            try:
-                self.ports.telemetry.record(recorded.evidence)
-            except Exception:  # noqa: BLE001, S110 - telemetry never changes the run
-                pass
+            self._record(self.ports.telemetry, entries)
         if self._watch is not None:
-            self._watch.record(recorded.fact, recorded.evidence.at)
+            for fact, entry in zip(told, entries, strict=True):
+                self._watch.record(fact, entry.item[1])
+
+    async def _append(self, append_id: str, entries: Sequence[Entry]) -> Append:
+        lease, state = self._lease, self.ports.state
+        for _ in range(APPEND_TRIES - 1):
+            try:
+                return await state.append(lease.run_id, lease.epoch, self._version, append_id, entries)
+            except PortError:
+                continue  # it may have been written all the same: the same id tells
+        return await state.append(lease.run_id, lease.epoch, self._version, append_id, entries)
+
+    def _record(self, telemetry: Telemetry, entries: Sequence[Entry]) -> None:
+        """Acknowledged evidence goes to telemetry, which cannot change the run."""
+        for entry in entries:
+            try:
+                telemetry.record(entry.evidence)
+            except Exception:  # noqa: BLE001, S110 - an observer never changes the run
+                pass
 
     # --- the loop
 
@@ -174,6 +186,9 @@ class Driver:
                 self.note(RunSuspended("cancelled"))
             await asyncio.wait_for(asyncio.shield(self.flush()), self.ports.grace)
             raise
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
         await self.flush()
 
     def _resume(self, max_turns: int | None, deadline: float | None) -> bool:
@@ -201,17 +216,18 @@ class Driver:
 
     async def _perform(self, commands: Sequence[Command]) -> None:
         """Perform *commands* together and note their facts as they land."""
-        effects = [command for command in commands if not isinstance(command, AdmitCalls | CheckOutput)]
-        if effects:
-            await self._renew()
-            await self.flush()
+        if self._performer.is_immediate(commands):
+            for command in commands:
+                for fact in await self._performer.perform(command):
+                    self.note(fact)
+            return
+        await self._renew()
+        await self.flush()
         loop = asyncio.get_running_loop()
         start = loop.time()
-        running: dict[asyncio.Task[Sequence[Fact]], _Running] = {}
-        for command in commands:
-            task = loop.create_task(self._performer.perform(command))
-            task.add_done_callback(self._land)
-            running[task] = _Running(command, task, start + self._performer.seconds(command))
+        running = {_Running(command, start + self._performer.seconds(command)) for command in commands}
+        for each in running:
+            each.task = loop.create_task(self._carry_out(each))
         watcher = self._watch_cancellation(loop)
         try:
             interruption = await self._collect(running, loop)
@@ -221,17 +237,23 @@ class Driver:
         finally:
             if watcher is not None:
                 watcher.cancel()
-        if interruption is not None:
-            await self._stop(running, interruption)
-            if interruption == "deadline":
-                self.note(RunSuspended("budget", "deadline"))
-            elif interruption == "cancelled":
-                self.note(RunSuspended("cancelled"))
-        elif effects:
+        if interruption is None:
             await self._read_inbox()
+            return
+        await self._stop(running, interruption)
+        if interruption == "deadline":
+            self.note(RunSuspended("budget", "deadline"))
+        elif interruption == "cancelled":
+            self.note(RunSuspended("cancelled"))
 
-    def _land(self, task: asyncio.Task[Sequence[Fact]]) -> None:
-        self._landed.append(task)
+    async def _carry_out(self, each: _Running) -> Sequence[Fact]:
+        try:
+            return await self._performer.perform(each.command)
+        finally:
+            self._landed.append(each)
+            self._rouse()
+
+    def _rouse(self) -> None:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
@@ -239,27 +261,20 @@ class Driver:
         if self.ports.cancellation is None:
             return None
         task = loop.create_task(_wait(self.ports.cancellation.wait))
-        task.add_done_callback(
-            lambda _: self._wake is not None and not self._wake.done() and self._wake.set_result(None)
-        )
+        task.add_done_callback(lambda _: self._rouse())
         return task
 
-    async def _collect(
-        self, running: dict[asyncio.Task[Sequence[Fact]], _Running], loop: asyncio.AbstractEventLoop
-    ) -> Interruption | None:
+    async def _collect(self, running: set[_Running], loop: asyncio.AbstractEventLoop) -> Interruption | None:
         """Wait until every command has its facts, or until something interrupts."""
         poll_at = loop.time() + POLL_SECONDS
         while running:
             if not self._landed:
-                timer = loop.call_at(self._next_wake(running, poll_at, loop), self._alarm)
                 self._wake = loop.create_future()
+                self._set_alarm(min([poll_at, *[each.expires for each in running]]), loop)
                 await self._wake
-                self._wake = None
-                timer.cancel()
-            if self._landed:
-                await self._take(running)
-                if not running:
-                    return None
+            await self._take(running)
+            if not running:
+                return None
             if self.ports.cancellation is not None and self.ports.cancellation.is_set():
                 return "cancelled"
             if self._deadline_left() <= 0:
@@ -272,28 +287,32 @@ class Driver:
                     return "cancel"
         return None
 
-    def _alarm(self) -> None:
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
+    def _set_alarm(self, when: float, loop: asyncio.AbstractEventLoop) -> None:
+        """Be woken by *when* at the latest. An alarm that is set for earlier serves as well, and outlives the wave."""
+        if self.state.deadline is not None:
+            when = min(when, loop.time() + self._deadline_left())
+        if self._timer is not None:
+            if self._timer.when() <= when:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_at(when, self._alarm)
 
-    def _next_wake(
-        self, running: dict[asyncio.Task[Sequence[Fact]], _Running], poll_at: float, loop: asyncio.AbstractEventLoop
-    ) -> float:
-        soonest = min([poll_at, *[each.expires for each in running.values()]])
-        return min(soonest, loop.time() + self._deadline_left())
+    def _alarm(self) -> None:
+        self._timer = None
+        self._rouse()
 
     def _deadline_left(self) -> float:
         deadline = self.state.deadline
         return float("inf") if deadline is None else deadline - self.ports.clock.now()
 
-    async def _take(self, running: dict[asyncio.Task[Sequence[Fact]], _Running]) -> None:
+    async def _take(self, running: set[_Running]) -> None:
         """Note the facts of what has landed; write results at once while others still run, so that none can be lost."""
         landed, self._landed = self._landed, []
         results = False
-        for task in landed:
-            each = running.pop(task, None)
-            if each is None:
+        for each in landed:
+            if each not in running:
                 continue  # it was abandoned, and its late answer is on its way to the inbox
+            running.discard(each)
             for fact in self._facts(each):
                 self.note(fact)
                 results = results or type(fact) is CallFinished
@@ -303,38 +322,33 @@ class Driver:
     def _facts(self, each: _Running) -> Sequence[Fact]:
         if each.task.cancelled():
             return self._performer.unfinished(each.command, "timed out" if each.timed_out else "interrupted")
-        error = each.task.exception()
-        if error is not None:
-            raise error
         return each.task.result()
 
-    def _expire(self, running: dict[asyncio.Task[Sequence[Fact]], _Running], now: float) -> None:
+    def _expire(self, running: set[_Running], now: float) -> None:
         """Cancel what ran out of time; abandon what does not end within the grace."""
-        for task, each in [*running.items()]:
-            if now < each.expires:
-                continue
+        for each in [each for each in running if each.expires <= now]:
             if each.timed_out:
-                del running[task]
+                running.discard(each)
                 self._abandon(each)
                 for fact in self._performer.unfinished(each.command, "timed out"):
                     self.note(fact)
             else:
                 each.timed_out = True
                 each.expires = now + self.ports.grace
-                task.cancel()
+                each.task.cancel()
 
-    async def _stop(self, running: dict[asyncio.Task[Sequence[Fact]], _Running], interruption: Interruption) -> None:
+    async def _stop(self, running: set[_Running], interruption: Interruption) -> None:
         """Cancel everything, wait for it within the grace, note what ended and what did not."""
-        for task in running:
-            task.cancel()
+        for each in running:
+            each.task.cancel()
         if running:
-            await asyncio.wait([*running], timeout=self.ports.grace)
+            await asyncio.wait([each.task for each in running], timeout=self.ports.grace)
         self._landed = []
-        for task, each in running.items():
-            if task.done() and not task.cancelled() and task.exception() is None:
-                facts: Sequence[Fact] = task.result()
+        for each in running:
+            if each.task.done() and not each.task.cancelled() and each.task.exception() is None:
+                facts = each.task.result()
             else:
-                if not task.done():
+                if not each.task.done():
                     self._abandon(each)
                 facts = self._performer.interrupted(each.command, interruption)
             for fact in facts:

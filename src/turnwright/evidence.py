@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b, sha256
-from typing import Final
+from typing import Final, TypeAlias, get_args
 
 import msgspec
-from attrs import frozen
+from attrs import astuple, frozen
 
 from turnwright.errors import JournalError
 from turnwright.facts import (
@@ -39,7 +39,7 @@ from turnwright.facts import (
     TurnStarted,
 )
 
-__all__ = ["GENESIS", "Evidence", "Recorded", "project", "verify"]
+__all__ = ["GENESIS", "Entry", "Evidence", "Item", "project", "verify"]
 
 GENESIS: Final = "0" * 64
 """The head before the first fact."""
@@ -69,13 +69,26 @@ class Evidence:
     head: str
 
 
-@frozen
-class Recorded:
-    """A fact in its place: its JSON *body*, encoded once, and its *evidence*, written in the same transaction."""
+Item: TypeAlias = tuple[int, float, str, int, int, int, str, str, int, int, int, int, str, str]
+"""The fields of an `Evidence`, in order: what is stored and sent; the object is made where somebody looks at it."""
 
-    fact: Fact
+
+@frozen
+class Entry:
+    """A fact in its place in the journal: *kind*, *schema* version, JSON *body*, and the *item* of its evidence.
+
+    All are written in one transaction, and the body is encoded once.
+    """
+
+    kind: str
+    schema: int
     body: bytes
-    evidence: Evidence
+    item: Item
+
+    @property
+    def evidence(self) -> Evidence:
+        """The evidence item, as an object."""
+        return Evidence(*self.item)
 
 
 # turn, index, attempt, code, name, seconds, input tokens, output tokens
@@ -119,38 +132,37 @@ def _kind(fact: type) -> str:
     return "".join(["_" + letter.lower() if letter.isupper() else letter for letter in fact.__name__])[1:]
 
 
-KINDS: Final = {fact: _kind(fact) for fact in Fact.__args__}  # type: ignore[attr-defined]
+KINDS: Final = {fact: _kind(fact) for fact in get_args(Fact)}
 
 
-def project(fact: Fact, body: bytes, *, seq: int, at: float, salt: bytes, previous: str) -> Evidence:
+def project(fact: Fact, body: bytes, seq: int, at: float, salt: bytes, previous: str) -> Item:
     """Make the evidence of one fact. *body* is its JSON, *previous* the head before it (`GENESIS` for the first)."""
-    kind = KINDS[type(fact)]
-    projection = _PROJECTIONS.get(type(fact))
+    kind = type(fact)
+    projection = _PROJECTIONS.get(kind)
     turn, index, attempt, code, name, seconds, tokens_in, tokens_out = projection(fact) if projection else _BARE
-    ms = round(seconds * 1000)
-    size = len(body)
     digest = blake2b(body, key=salt, digest_size=16).hexdigest()
-    fields = (previous, seq, at, kind, turn, index, attempt, code, name, ms, tokens_in, tokens_out, size, digest)
-    head = sha256(_encode(fields)).hexdigest()
-    return Evidence(seq, at, kind, turn, index, attempt, code, name, ms, tokens_in, tokens_out, size, digest, head)
+    ms = round(seconds * 1000)
+    fields = (seq, at, KINDS[kind], turn, index, attempt, code, name, ms, tokens_in, tokens_out, len(body), digest)
+    return (*fields, _link(previous, fields))
 
 
-def verify(items: Iterable[Evidence], facts: Sequence[tuple[Fact, bytes]] = (), *, salt: str = "") -> str:
+def _link(previous: str, fields: tuple[object, ...]) -> str:
+    return sha256(_encode((previous, fields))).hexdigest()
+
+
+def verify(evidence: Iterable[Evidence], facts: Sequence[tuple[Fact, bytes]] = (), *, salt: str = "") -> str:
     """Check a whole chain and return its head; with *facts* and *salt* also that it is their projection.
 
     Raises JournalError at the first item that was changed, dropped, added or moved.
     """
     head = GENESIS
-    for seq, item in enumerate(items, start=1):
-        fields = (
-            *(head, item.seq, item.at, item.kind, item.turn, item.index, item.attempt, item.code, item.name, item.ms),
-            *(item.input_tokens, item.output_tokens, item.size, item.digest),
-        )
-        if item.seq != seq or item.head != sha256(_encode(fields)).hexdigest():
+    for seq, item in enumerate(evidence, start=1):
+        *fields, claimed = astuple(item)
+        if item.seq != seq or claimed != _link(head, tuple(fields)):
             raise JournalError(seq, "the evidence chain is broken here")
         if facts:
             fact, body = facts[seq - 1]
-            if project(fact, body, seq=seq, at=item.at, salt=salt.encode(), previous=head) != item:
+            if Evidence(*project(fact, body, seq, item.at, salt.encode(), head)) != item:
                 raise JournalError(seq, f"the evidence is not that of this {type(fact).__name__}")
-        head = item.head
+        head = claimed
     return head

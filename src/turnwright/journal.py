@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, get_args
 
 import msgspec
 from attrs import fields, has
@@ -24,12 +24,15 @@ if TYPE_CHECKING:
 
     from cattrs import Converter
 
-__all__ = ["VERSION", "decode", "decode_message", "decode_word", "digest", "encode", "encode_word"]
+__all__ = ["ENDINGS", "VERSION", "decode", "decode_message", "decode_word", "digest", "encode", "encode_word"]
 
 VERSION: Final = 1
 """The version of every shape in this module."""
 
-KINDS: Final[dict[str, type]] = {fact.__name__: fact for fact in Fact.__args__}  # type: ignore[attr-defined]
+ENDINGS: Final = frozenset({"RunCompleted", "RunFailed", "RunCancelled"})
+"""The kinds of fact after which a journal has no more."""
+
+KINDS: Final[dict[str, type]] = {fact.__name__: fact for fact in get_args(Fact)}
 
 T = TypeVar("T")
 
@@ -92,7 +95,7 @@ def _converter() -> Converter:
 
 
 def _tagged(converter: Converter, union: object) -> Callable[[dict[str, object], type], object]:
-    by_tag: dict[object, type] = {fields(each).type.default: each for each in union.__args__}  # type: ignore[attr-defined]
+    by_tag: dict[object, type] = {fields(each).type.default: each for each in get_args(union)}
     return lambda value, _: converter.structure(value, by_tag[value["type"]])
 
 
@@ -104,7 +107,7 @@ def _tidy(value: T) -> T:
         case dict():
             return {_tidy(key): _tidy(each) for key, each in value.items()}  # type: ignore[return-value]
         case list() | tuple():
-            return type(value)([_tidy(each) for each in value])  # type: ignore[return-value, call-arg]
+            return type(value)([_tidy(each) for each in value])
         case _ if has(type(value)):
             changed = {each.name: _tidy(getattr(value, each.name)) for each in fields(type(value)) if each.init}
             return type(value)(**changed)

@@ -11,16 +11,15 @@ import secrets
 import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import Literal
 
 from attrs import define, field, frozen
 
 from turnwright import journal
-from turnwright.canonical import encode
+from turnwright.canonical import decode, encode
+from turnwright.definition import Durability
 from turnwright.deltas import Delta
 from turnwright.errors import PortError
-from turnwright.evidence import Evidence, Recorded
-from turnwright.facts import RunCancelled, RunCompleted, RunFailed
+from turnwright.evidence import Entry, Evidence
 from turnwright.inbox import Word
 from turnwright.ports import (
     Append,
@@ -41,7 +40,6 @@ from turnwright.ports import (
     Mismatch,
     NotDecided,
     Reserved,
-    Stored,
     Telemetry,
 )
 
@@ -112,7 +110,7 @@ class _Run:
 
     epoch: int = 0
     held_until: float = 0.0
-    entries: list[Stored] = field(factory=list)
+    entries: list[Entry] = field(factory=list)
     appended: dict[str, int] = field(factory=dict)
     inbox: list[bytes] = field(factory=list)
     ended: bool = False
@@ -125,7 +123,7 @@ class MemoryState:
     *finished* ended runs are kept, the oldest go first; a run that has not ended is never dropped.
     """
 
-    durability: Literal["none"] = "none"
+    durability: Durability = "none"
 
     def __init__(self, *, finished: int = 1000, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._finished_kept = finished
@@ -175,7 +173,7 @@ class MemoryState:
         elif not run.entries:
             del self._runs[run_id]  # opened and never written: as if it had not been
 
-    async def append(self, run_id: str, epoch: int, expected: int, append_id: str, facts: Sequence[Recorded]) -> Append:
+    async def append(self, run_id: str, epoch: int, expected: int, append_id: str, facts: Sequence[Entry]) -> Append:
         """Write facts; see `State.append`."""
         run = self._runs.get(run_id)
         if run is None:
@@ -186,13 +184,13 @@ class MemoryState:
             return Fenced(run.epoch)
         if len(run.entries) != expected:
             return Conflict(len(run.entries))
-        run.entries += [Stored(type(each.fact).__name__, journal.VERSION, each.body, each.evidence) for each in facts]
+        run.entries += facts
         version = len(run.entries)
         run.appended[append_id] = version
-        run.ended = isinstance(facts[-1].fact, RunCompleted | RunFailed | RunCancelled)
+        run.ended = facts[-1].kind in journal.ENDINGS
         return Appended(version)
 
-    async def load(self, run_id: str, after: int = 0) -> Sequence[Stored]:
+    async def load(self, run_id: str, after: int = 0) -> Sequence[Entry]:
         """The entries; see `State.load`."""
         run = self._runs.get(run_id)
         return () if run is None else run.entries[after:]
@@ -269,7 +267,7 @@ class MemoryBudgets:
         if id in self._held or id in self._done:
             return Reserved()
         for axis, amount in ask.items():
-            if isinstance(amount, bool) or not isinstance(amount, int) or not 0 <= amount <= 2**53:
+            if type(amount) is not int or not 0 <= amount <= 2**53:
                 raise PortError(f"budget axis {axis!r}: an amount is a whole number from 0 to 2**53, not {amount!r}")
         for scope in scopes:
             for axis, amount in ask.items():
@@ -328,7 +326,7 @@ class MemoryIdempotency:
             return Fresh()
         if known.digest != digest:
             return Mismatch()
-        return InFlight() if known.result is None else Committed(journal.msgspec.json.decode(known.result))
+        return InFlight() if known.result is None else Committed(decode(known.result))
 
     async def commit(self, namespace: str, key: str, result: object) -> None:
         """Keep the result; see `Idempotency.commit`."""

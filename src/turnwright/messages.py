@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Literal, TypeAlias, overload
+from typing import Final, Literal, TypeAlias, overload
 
 from attrs import field, frozen
 
 __all__ = [
+    "NO_USAGE",
     "AssistantMessage",
     "Image",
     "Message",
@@ -114,6 +115,9 @@ class Usage:
         )
 
 
+NO_USAGE: Final = Usage()
+
+
 def _parts(content: str | Sequence[Part]) -> tuple[Part, ...]:
     return (Text(content),) if isinstance(content, str) else tuple(content)
 
@@ -141,7 +145,7 @@ class AssistantMessage:
 
     parts: tuple[Part, ...] = field(converter=_parts)
     stop_reason: StopReason = "stop"
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
     model: str | None = None
     provider: str | None = None
     response_id: str | None = None

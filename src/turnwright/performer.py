@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from base64 import b32encode
 from collections.abc import Callable, Mapping, Sequence
-from hashlib import blake2b
 from typing import Final, TypeAlias
 
 from turnwright.admission import admit, rendering
@@ -52,7 +50,7 @@ from turnwright.facts import (
 from turnwright.messages import AssistantMessage, Part, Text
 from turnwright.ports import ApprovalRequest, Committed, Decision, Denied, Fresh, InFlight, Mismatch, ModelRequest
 from turnwright.state import RunState
-from turnwright.tools import DidNotHappen, Happened, Tool, ToolContext, ToolOutput, parts_of_output
+from turnwright.tools import DidNotHappen, Happened, Tool, ToolContext, ToolOutput, call_key, parts_of_output
 from turnwright.wiring import Ports
 
 __all__ = ["Performer"]
@@ -100,6 +98,21 @@ class Performer:
             if task is not None and task.cancelling():
                 raise
             return self.unfinished(command, "it cancelled itself")
+
+    def is_immediate(self, commands: Sequence[Command]) -> bool:
+        """Whether *commands* call nothing that could wait: no port, and no code of the definition that may be slow."""
+        definition = self._definition
+        for command in commands:
+            match command:
+                case AdmitCalls() if not definition.guards:
+                    pass
+                case CheckOutput() if not definition.check_output:
+                    pass
+                case ConsultBoundary():
+                    pass
+                case _:
+                    return False
+        return True
 
     def seconds(self, command: Command) -> float:
         """How long *command* may take."""
@@ -286,7 +299,7 @@ class Performer:
             call.turn,
             call.index,
             command.attempt,
-            self._key(tool, command.effect_id),
+            self._ports.tenant,
             self._updates(call),
         )
         try:
@@ -379,7 +392,7 @@ class Performer:
         tool = self._tool(call.name)
         assert tool.reconcile is not None
         try:
-            said = await tool.reconcile(self._key(tool, command.effect_id))
+            said = await tool.reconcile(call_key(self._ports.tenant, command.effect_id))
             if isinstance(said, Happened):
                 said = Happened(plain(said.output))
             if isinstance(said, Happened | DidNotHappen):
@@ -388,11 +401,6 @@ class Performer:
         except Exception as error:  # noqa: BLE001 - an answer that did not come is no answer
             why = f"reconcile failed: {_told(error)}"
         return CallInDoubt(call.turn, call.index, 0, why[:MESSAGE_LENGTH])
-
-    def _key(self, tool: Tool[..., object], effect_id: str) -> str:
-        """The idempotency key of a call: the same for all attempts, epochs and hosts; safe in URLs and headers."""
-        seed = f"{self._ports.tenant}\n{effect_id}\n{tool.name}".encode()
-        return "tw1-" + b32encode(blake2b(seed, digest_size=20).digest()).decode().lower()
 
     def _updates(self, call: CallAdmitted) -> Callable[[str], None]:
         progress = self._progress

@@ -17,7 +17,7 @@ from attrs import field, frozen
 
 from turnwright.definition import Durability, OutputSpec
 from turnwright.deltas import Delta
-from turnwright.evidence import Evidence, Recorded
+from turnwright.evidence import Entry, Evidence
 from turnwright.inbox import Word
 from turnwright.messages import AssistantMessage, Message
 from turnwright.tools import ToolSpec
@@ -58,7 +58,6 @@ __all__ = [
     "Policy",
     "Reserved",
     "State",
-    "Stored",
     "Telemetry",
     "ToolChoice",
 ]
@@ -154,16 +153,6 @@ class Fenced:
 Append: TypeAlias = Appended | Conflict | Fenced
 
 
-@frozen
-class Stored:
-    """One journal entry as a store gives it back: the fact's *kind*, *schema* version, JSON *body*, and evidence."""
-
-    kind: str
-    schema: int
-    body: bytes
-    evidence: Evidence
-
-
 @runtime_checkable
 class State(Protocol):
     """The journal, the inbox and the right to write, of many runs.
@@ -190,7 +179,7 @@ class State(Protocol):
         """Give the run back, so that the next owner need not wait. Harmless when it is no longer ours."""
         ...
 
-    async def append(self, run_id: str, epoch: int, expected: int, append_id: str, facts: Sequence[Recorded]) -> Append:
+    async def append(self, run_id: str, epoch: int, expected: int, append_id: str, facts: Sequence[Entry]) -> Append:
         """Write *facts* and their evidence after entry number *expected*, all or nothing, and acknowledge.
 
         Repeating an *append_id* that was written answers as it did then, so a lost acknowledgement is cured by asking
@@ -198,7 +187,7 @@ class State(Protocol):
         """
         ...
 
-    async def load(self, run_id: str, after: int = 0) -> Sequence[Stored]:
+    async def load(self, run_id: str, after: int = 0) -> Sequence[Entry]:
         """The entries after number *after*; empty for an unknown run."""
         ...
 

@@ -20,7 +20,6 @@ from turnwright.errors import JournalError, UnknownRun
 from turnwright.evidence import verify
 from turnwright.facts import (
     ApprovalDecided,
-    ApprovalRequested,
     CallAdmitted,
     CallFinished,
     CallInDoubt,
@@ -48,6 +47,9 @@ FROM_OUTSIDE: Final = (
     *(ApprovalDecided, CallFinished, CallInDoubt, CallResolved),
 )
 """Facts that only the world can say."""
+
+CONCLUSIONS: Final = (RunCompleted, OutputRejected, RunFailed)
+"""Facts that say what became of an answer."""
 
 CHOSEN_OUTSIDE: Final = ("cancelled", "budget", "definition", "external")
 """Why a run suspends without the decider having said so."""
@@ -105,7 +107,7 @@ async def replay_agent(definition: AnyDefinition, run_id: str, ports: Ports) -> 
             replayed = due.popleft() if due else None
             if replayed != fact:
                 return Replay(run_id, position - 1, _divergence(position, fact, replayed))
-        evolve(state, fact, entry.evidence.at)
+        evolve(state, fact, entry.item[1])
     return Replay(run_id, len(facts), None)
 
 
@@ -122,17 +124,14 @@ async def _concluded(definition: AnyDefinition, state: RunState, performer: Perf
 
 
 def _divergence(position: int, recorded: Fact, replayed: Fact | None) -> Divergence:
-    match recorded, replayed:
-        case CallAdmitted(), CallAdmitted() if recorded.name != replayed.name:
+    if isinstance(recorded, CallAdmitted) and isinstance(replayed, CallAdmitted):
+        if recorded.name != replayed.name:
             return Divergence(position, "tool", recorded.name, replayed.name)
-        case (CallAdmitted(), CallAdmitted()) | (ApprovalRequested(), ApprovalRequested()) if (
-            recorded.digest != replayed.digest
-        ):
+        if recorded.digest != replayed.digest:
             return Divergence(position, "arguments", recorded.digest, replayed.digest)
-        case RunCompleted() | OutputRejected() | RunFailed(), RunCompleted() | OutputRejected() | RunFailed():
-            return Divergence(position, "output", _named(recorded), _named(replayed))
-        case _:
-            return Divergence(position, "fact", _named(recorded), _named(replayed))
+    if isinstance(recorded, CONCLUSIONS) and isinstance(replayed, CONCLUSIONS):
+        return Divergence(position, "output", _named(recorded), _named(replayed))
+    return Divergence(position, "fact", _named(recorded), _named(replayed))
 
 
 def _named(fact: Fact | None) -> str:

@@ -144,7 +144,7 @@ async def open_and_drive(
         case Lease():
             pass
     try:
-        driver = Driver(definition, ports, lease, watch)
+        driver = Driver(definition, ports, lease, holder=holder, watch=watch)
         if lease.version:
             await driver.load()
             _recognise(driver, definition, opening)

@@ -39,12 +39,19 @@ from turnwright.facts import (
     TurnStarted,
 )
 from turnwright.inbox import Cancel, FollowUp, Steer
-from turnwright.messages import AssistantMessage, Part, Text, ToolCall, ToolMessage, Transcript, Usage, UserMessage
+from turnwright.messages import (
+    NO_USAGE,
+    AssistantMessage,
+    Part,
+    Text,
+    ToolCall,
+    ToolMessage,
+    Transcript,
+    Usage,
+    UserMessage,
+)
 
 __all__ = ["CallState", "RunState", "evolve", "fold"]
-
-REQUEST = Usage(requests=1)
-TOOL_CALL = Usage(tool_calls=1)
 
 
 @define(eq=False)
@@ -107,13 +114,29 @@ class RunState:
     history: list[RunCall] = field(factory=list)
     failures: dict[str, int] = field(factory=dict)
     """How often in a row each tool failed."""
-    usage: Usage = Usage()  # noqa: RUF009 - a frozen value is a safe default
+    requests: int = 0
+    tool_calls: int = 0
+    tokens: Usage = NO_USAGE
     inbox: int = 0
     steering: dict[int, UserMessage] = field(factory=dict)
     follow_ups: dict[int, UserMessage] = field(factory=dict)
     cancel: Cancel | None = None
     suspended: RunSuspended | None = None
     ended: RunCompleted | RunFailed | RunCancelled | None = None
+
+    @property
+    def usage(self) -> Usage:
+        """All that the run has used so far: what the models reported, and what was counted here."""
+        used = self.tokens
+        return Usage(
+            self.requests,
+            used.input_tokens,
+            used.output_tokens,
+            used.cache_read_tokens,
+            used.cache_write_tokens,
+            used.reasoning_tokens,
+            self.tool_calls,
+        )
 
     def call(self, effect_id: str) -> CallState | None:
         """The call of the current turn that has this effect id."""
@@ -184,7 +207,7 @@ def _turn_started(state: RunState, fact: TurnStarted) -> None:
 def _asked(state: RunState, fact: ModelAsked) -> None:
     state.asked = fact
     state.attempts = fact.attempt
-    state.usage = state.usage + REQUEST
+    state.requests += 1
 
 
 def _answered(state: RunState, fact: ModelAnswered) -> None:
@@ -196,7 +219,8 @@ def _answered(state: RunState, fact: ModelAnswered) -> None:
     state.tool_choice = None
     message = fact.message
     state.transcript = state.transcript.append(message)
-    state.usage = state.usage + message.usage
+    if message.usage is not NO_USAGE:
+        state.tokens = state.tokens + message.usage
     calls = message.calls
     if calls:
         state.calls = [CallState(fact.turn, index, part) for index, part in enumerate(calls)]
@@ -243,7 +267,7 @@ def _started(state: RunState, fact: CallStarted) -> None:
     if call.admitted is None or (call.admitted.needs_approval and not call.approved):
         raise JournalError(state.length, f"call {fact.effect_id!r} was started without leave")
     call.started = fact
-    state.usage = state.usage + TOOL_CALL
+    state.tool_calls += 1
 
 
 def _finished(state: RunState, fact: CallFinished) -> None:
@@ -316,9 +340,7 @@ def _settle(state: RunState, call: CallState, parts: tuple[Part, ...], output: o
             state.transcript = state.transcript.append(each.result)
 
 
-_TRANSITIONS: dict[
-    type, Callable[[RunState, object], None]
-] = {  # one for each member of Fact: tests/core/test_state.py
+_TRANSITIONS: dict[type, Callable[..., None]] = {  # one for each member of Fact: tests/core/test_state.py
     RunOpened: _opened,
     InboxReceived: _received,
     TurnStarted: _turn_started,
@@ -342,4 +364,4 @@ _TRANSITIONS: dict[
     RunCompleted: _ended,
     RunFailed: _ended,
     RunCancelled: _ended,
-}  # type: ignore[dict-item]
+}

@@ -155,12 +155,10 @@ class AgentStream(Generic[OutputT]):
             self._task.cancel()
 
 
-def _continues(last: object, delta: Delta) -> bool:
+def _continues(last: StreamItem[OutputT], delta: Delta) -> bool:
     """Whether *delta* goes on where *last* stopped."""
-    match last, delta:
-        case (TextDelta(), TextDelta()) | (ReasoningDelta(), ReasoningDelta()):
-            return (last.turn, last.attempt) == (delta.turn, delta.attempt)
-        case ToolCallDelta(), ToolCallDelta():
-            return (last.turn, last.attempt, last.index) == (delta.turn, delta.attempt, delta.index)
-        case _:
-            return False
+    if isinstance(last, ToolCallDelta) and isinstance(delta, ToolCallDelta):
+        return (last.turn, last.attempt, last.index) == (delta.turn, delta.attempt, delta.index)
+    if isinstance(last, TextDelta | ReasoningDelta) and type(last) is type(delta):
+        return (last.turn, last.attempt) == (delta.turn, delta.attempt)
+    return False

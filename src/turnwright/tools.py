@@ -8,7 +8,9 @@ A contract says what the model is told (name, description, parameters), what adm
 from __future__ import annotations
 
 import inspect
+from base64 import b32encode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from hashlib import blake2b
 from typing import Generic, Literal, ParamSpec, TypeAlias, TypeVar, overload
 
 import msgspec
@@ -70,7 +72,7 @@ class DidNotHappen:
 class ToolContext:
     """What a tool may know of its call. A parameter annotated with this class receives it and is hidden from the model.
 
-    *key* is the idempotency key: the same on every attempt, in every process. *attempt* counts from 1.
+    *attempt* counts from 1.
     """
 
     run_id: str
@@ -78,8 +80,13 @@ class ToolContext:
     turn: int
     index: int
     attempt: int
-    key: str
+    _tenant: str = field(repr=False)
     _update: Callable[[str], None] = field(repr=False, eq=False)
+
+    @property
+    def key(self) -> str:
+        """The idempotency key to send along: the same on every attempt, in every process; safe in URLs and headers."""
+        return call_key(self._tenant, self.effect_id)
 
     def update(self, text: str) -> None:
         """Show *text* as progress to whoever watches. Dropped once the call has its result."""
@@ -155,11 +162,7 @@ def _check(tool: Tool[..., object]) -> None:
         refuse("a name is 1 to 128 printable characters without space at its ends")
     if tool.replay not in ("never", "safe", "idempotent"):
         refuse(f"replay is never, safe or idempotent, not {tool.replay!r}")
-    if isinstance(tool.approval, bool) or not (
-        tool.approval in ("none", "required")
-        or (isinstance(tool.approval, int) and tool.approval > 0)
-        or callable(tool.approval)
-    ):
+    if not _is_approval(tool.approval):
         refuse(f"approval is none, required, a level of 1 or more, or a predicate, not {tool.approval!r}")
     if tool.timeout is not None and not 0 < tool.timeout <= 86_400:
         refuse(f"timeout is more than 0 and at most 86,400 seconds, or None, not {tool.timeout!r}")
@@ -168,6 +171,12 @@ def _check(tool: Tool[..., object]) -> None:
     for axis, amount in tool.cost.items():
         if isinstance(amount, bool) or not isinstance(amount, int) or not 0 <= amount <= 2**53:
             refuse(f"cost of {axis!r} is a whole number from 0 to 2**53, not {amount!r}")
+
+
+def _is_approval(approval: object) -> bool:
+    if isinstance(approval, int):
+        return not isinstance(approval, bool) and approval > 0
+    return approval in ("none", "required") or callable(approval)
 
 
 @overload
@@ -250,6 +259,11 @@ def _name(function: object) -> str:
     while hasattr(function, "func"):
         function = function.func
     return getattr(function, "__name__", type(function).__name__)
+
+
+def call_key(tenant: str, effect_id: str) -> str:
+    """The idempotency key of a call."""
+    return "tw1-" + b32encode(blake2b(f"{tenant}\n{effect_id}".encode(), digest_size=20).digest()).decode().lower()
 
 
 def parts_of_output(output: object) -> tuple[Part, ...]:

@@ -18,12 +18,10 @@ from turnwright import journal
 from turnwright.canonical import encode, plain
 from turnwright.deltas import TextDelta, ToolCallDelta, UsageDelta
 from turnwright.errors import ModelError
-from turnwright.messages import AssistantMessage, Part, StopReason, Text, ToolCall, Transcript, Usage
+from turnwright.messages import NO_USAGE, AssistantMessage, Part, StopReason, Text, ToolCall, Transcript, Usage
 from turnwright.ports import Model, ModelRequest
 
 __all__ = ["Fails", "RecordedModel", "Reply", "ScriptedModel", "call", "fails", "text"]
-
-NO_USAGE = Usage()
 
 
 @frozen
