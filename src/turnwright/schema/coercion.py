@@ -8,50 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from decimal import Decimal
 from operator import ge, gt, le, lt
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from turnwright.canonical import JSON, decode, step
-from turnwright.errors import InvalidValue
-from turnwright.schema.validation import refused, within
-
-if TYPE_CHECKING:
-    from turnwright.schema.validation import Validation
+from turnwright.errors import DefinitionError, InvalidValue
+from turnwright.schema.documents import item_schemas, named_schemas, pointer, resolve, schemas, types_of
+from turnwright.schema.validation import Validation, refused, within
 
 Settle: TypeAlias = Callable[[JSON], JSON]
 
 _EXACT: Final = 1e39  # a float beyond has more digits as an integer than a number may have
-
-
-def resolve(document: JSON, reference: str) -> JSON:
-    """Return what a *reference* such as `#/$defs/T` means in *document*; None if it leads nowhere or elsewhere."""
-    node = document
-    if not reference.startswith("#"):
-        return None
-    for part in reference[1:].split("/")[1:]:
-        key = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(node, dict):
-            node = node.get(key)
-        elif isinstance(node, list) and key.isdecimal() and int(key) < len(node):
-            node = node[int(key)]
-        else:
-            return None
-    return node
-
-
-def pointer(base: str, *keys: str | int) -> str:
-    """Return the JSON pointer *base* extended by *keys*."""
-    return "/".join([base, *(str(key).replace("~", "~0").replace("/", "~1") for key in keys)])
-
-
-def types_of(node: dict[str, JSON]) -> tuple[str, ...]:
-    """Return the names under `type`, none if any type will do."""
-    match node.get("type"):
-        case str(name):
-            return (name,)
-        case list(names):
-            return tuple(str(name) for name in names)
-        case _:
-            return ()
 
 
 def coerce(validation: Validation, value: JSON) -> JSON:
@@ -63,9 +29,10 @@ def settling(validation: Validation, *, fill: bool) -> Settle | None:
     """Return what finishes a value that validates, None if there is never anything to do.
 
     It writes 1.0 as 1 where an integer is due and, if *fill*, puts the defaults of absent properties in. It raises
-    `InvalidValue` for a decimal text outside its bounds, which JSON Schema cannot compare.
+    `InvalidValue` for a decimal text outside its bounds, which JSON Schema cannot compare. `DefinitionError` for a
+    reference that leads back to itself without going deeper into the value.
     """
-    return _Settling(validation, fill=fill).of(validation.document, "#")
+    return _Settling(validation, fill=fill).reference("#", frozenset())
 
 
 class _Coercion:
@@ -88,17 +55,17 @@ class _Coercion:
             result = self._object(node, place, result)
         elif isinstance(result, list):
             result = self._array(node, place, result)
-        for index, part in enumerate(_list(node, "allOf")):
+        for index, part in enumerate(schemas(node, "allOf")):
             result = self.along(part, pointer(place, "allOf", index), result)
         for keyword in ("anyOf", "oneOf"):
-            if arms := _list(node, keyword):
+            if arms := schemas(node, keyword):
                 result = self._union(arms, pointer(place, keyword), result)
         self._known[place, id(value)] = (value, result)
         return result
 
     def _object(self, node: dict[str, JSON], place: str, value: dict[str, JSON]) -> dict[str, JSON]:
-        properties = _dict(node, "properties")
-        required = _list(node, "required")
+        properties = named_schemas(node, "properties")
+        required = schemas(node, "required")
         result: dict[str, JSON] = {}
         for key, item in value.items():
             if key not in properties:
@@ -110,10 +77,10 @@ class _Coercion:
         return value if _same(result.values(), value.values()) else result
 
     def _array(self, node: dict[str, JSON], place: str, value: list[JSON]) -> list[JSON]:
-        first, rest, rest_key = _items(node)
+        (first_key, first), (rest_key, rest) = item_schemas(node)
         result = [
-            self.along(first[1][index], pointer(place, first[0], index), item)
-            if index < len(first[1])
+            self.along(first[index], pointer(place, first_key, index), item)
+            if index < len(first)
             else self.along(rest, pointer(place, rest_key), item)
             for index, item in enumerate(value)
         ]
@@ -159,11 +126,12 @@ class _Settling:
         self._fill = fill
         self._references: dict[str, list[Settle | None]] = {}
 
-    def of(self, node: JSON, place: str) -> Settle | None:
+    def of(self, node: JSON, place: str, here: frozenset[str] = frozenset()) -> Settle | None:
+        """Return what finishes a value of *node*; *here* are the references followed for this very value."""
         if not isinstance(node, dict):
             return None
         steps: list[Settle] = []
-        if isinstance(reference := node.get("$ref"), str) and (settle := self._reference(reference)):
+        if isinstance(reference := node.get("$ref"), str) and (settle := self.reference(reference, here)):
             steps.append(settle)
         types = types_of(node)
         if ("integer" in types and "number" not in types) or _has_integer(node):
@@ -174,17 +142,20 @@ class _Settling:
             steps.append(settle)
         if settle := self._array(node, place):
             steps.append(settle)
-        for index, part in enumerate(_list(node, "allOf")):
-            if settle := self.of(part, pointer(place, "allOf", index)):
+        for index, part in enumerate(schemas(node, "allOf")):
+            if settle := self.of(part, pointer(place, "allOf", index), here):
                 steps.append(settle)
-        unions = [self._union(_list(node, keyword), pointer(place, keyword)) for keyword in ("anyOf", "oneOf")]
+        unions = [self._union(schemas(node, keyword), pointer(place, keyword), here) for keyword in ("anyOf", "oneOf")]
         return _one_after_another([*steps, *(settle for settle in unions if settle)])
 
-    def _reference(self, reference: str) -> Settle | None:
+    def reference(self, reference: str, here: frozenset[str]) -> Settle | None:
+        """Return what finishes a value of the schema that *reference* means."""
+        if reference in here:
+            raise DefinitionError(f"the reference {reference!r} leads back to itself, so it says nothing")
         known = self._references.get(reference)
         if known is None:
             known = self._references[reference] = []
-            known.append(self.of(resolve(self._validation.document, reference), reference))
+            known.append(self.of(resolve(self._validation.document, reference), reference, here | {reference}))
         if known:
             return known[0]
         return lambda value: settle(value) if (settle := known[0]) else value  # a circle: known when it is called
@@ -192,7 +163,7 @@ class _Settling:
     def _object(self, node: dict[str, JSON], place: str) -> Settle | None:
         members: dict[str, Settle] = {}
         defaults: dict[str, JSON] = {}
-        for key, part in _dict(node, "properties").items():
+        for key, part in named_schemas(node, "properties").items():
             if settle := self.of(part, pointer(place, "properties", key)):
                 members[key] = settle
             if self._fill and isinstance(part, dict) and "default" in part:
@@ -200,7 +171,7 @@ class _Settling:
         extra = self.of(node.get("additionalProperties"), pointer(place, "additionalProperties"))
         if not members and not defaults and not extra:
             return None
-        known = frozenset(_dict(node, "properties"))
+        known = frozenset(named_schemas(node, "properties"))
 
         def settle_object(value: JSON) -> JSON:
             if type(value) is not dict:
@@ -221,7 +192,7 @@ class _Settling:
         return settle_object
 
     def _array(self, node: dict[str, JSON], place: str) -> Settle | None:
-        (first_key, first), rest, rest_key = _items(node)
+        (first_key, first), (rest_key, rest) = item_schemas(node)
         settle_first = [self.of(part, pointer(place, first_key, index)) for index, part in enumerate(first)]
         settle_rest = self.of(rest, pointer(place, rest_key))
         if not settle_rest and not any(settle_first):
@@ -240,8 +211,8 @@ class _Settling:
 
         return settle_array
 
-    def _union(self, arms: list[JSON], place: str) -> Settle | None:
-        settles = [self.of(arm, pointer(place, index)) for index, arm in enumerate(arms)]
+    def _union(self, arms: list[JSON], place: str, here: frozenset[str]) -> Settle | None:
+        settles = [self.of(arm, pointer(place, index), here) for index, arm in enumerate(arms)]
         if not any(settles):
             return None
         others = [settle for arm, settle in zip(arms, settles, strict=True) if arm != {"type": "null"}]
@@ -288,13 +259,15 @@ def _inside(key: str | int, settle: Settle, value: JSON) -> JSON:
 
 
 def _integral(value: JSON) -> JSON:
-    if type(value) is float and value.is_integer() and abs(value) < _EXACT:
-        return int(value)
-    return value
+    if type(value) is not float or not value.is_integer():
+        return value
+    if abs(value) >= _EXACT:
+        raise refused(f"expected integer of fewer digits, got {value}")
+    return int(value)
 
 
 def _has_integer(node: dict[str, JSON]) -> bool:
-    return any(type(option) is int for option in [node.get("const"), *_list(node, "enum")])
+    return any(type(option) is int for option in [node.get("const"), *schemas(node, "enum")])
 
 
 def _bounds(node: dict[str, JSON]) -> dict[str, Decimal]:
@@ -320,26 +293,6 @@ _BOUNDS: Final[dict[str, tuple[Callable[[Decimal, Decimal], bool], str]]] = {
     "exclusiveMaximum": (lt, "less than"),
     "multipleOf": (lambda value, unit: value % unit == 0, "a multiple of"),
 }
-
-
-def _items(node: dict[str, JSON]) -> tuple[tuple[str, list[JSON]], JSON, str]:
-    """Return the schemas of an array's first items with their keyword, and that of the rest with its own.
-
-    Drafts before 2020-12 wrote the first ones under `items` and the rest under `additionalItems`.
-    """
-    if isinstance(node.get("items"), list):
-        return ("items", _list(node, "items")), node.get("additionalItems"), "additionalItems"
-    return ("prefixItems", _list(node, "prefixItems")), node.get("items"), "items"
-
-
-def _list(node: dict[str, JSON], keyword: str) -> list[JSON]:
-    value = node.get(keyword)
-    return value if isinstance(value, list) else []
-
-
-def _dict(node: dict[str, JSON], keyword: str) -> dict[str, JSON]:
-    value = node.get(keyword)
-    return value if isinstance(value, dict) else {}
 
 
 def _same(some: Collection[JSON], others: Collection[JSON]) -> bool:

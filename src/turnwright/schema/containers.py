@@ -9,9 +9,10 @@ from typing import Final, TypeVar, cast
 
 from turnwright.canonical import JSON, encode, step
 from turnwright.errors import DefinitionError, InvalidValue
+from turnwright.schema.documents import Document
 from turnwright.schema.limits import kinds
 from turnwright.schema.validation import refused, within
-from turnwright.schema.wire import Document, Form, Load, instance_of
+from turnwright.schema.wire import Form, Load, instance_of
 
 Key = TypeVar("Key")
 Source = TypeVar("Source")
@@ -88,7 +89,7 @@ def mapping_of(key: Form, item: Form) -> Form:
 
     def load(value: JSON) -> object:
         if not isinstance(value, dict):
-            raise refused("expected object")
+            raise refused("expected a JSON object")
         return {load_key(name): loaded for name, loaded in _members(item.loaded, value)}
 
     def dump(value: object) -> JSON:

@@ -8,11 +8,13 @@ from typing import Generic, TypeVar, overload
 from turnwright.canonical import JSON, encode, plain
 from turnwright.errors import DefinitionError, InvalidValue
 from turnwright.schema.annotations import Scope
-from turnwright.schema.coercion import Settle, coerce, copied, resolve, settling, types_of
+from turnwright.schema.coercion import Settle, coerce, copied, settling
+from turnwright.schema.documents import Document, named_schemas, resolve, schemas, types_of
+from turnwright.schema.explaining import explain
 from turnwright.schema.forms import Forms
 from turnwright.schema.scalars import FORMATS
 from turnwright.schema.validation import Validation
-from turnwright.schema.wire import Document, Form
+from turnwright.schema.wire import Form
 
 T = TypeVar("T")
 
@@ -55,7 +57,7 @@ class Schema(Generic[T]):
         if not fitting:
             encode(value)
             value = coerce(self._validation, value)
-            if issues := self._validation.issues(value):
+            if issues := explain(self._validation, value):
                 raise InvalidValue(issues)
         return self._settle(value) if self._settle else value
 
@@ -71,9 +73,14 @@ class Schema(Generic[T]):
         """Return the JSON that stands for *value*. `InvalidValue` if it is not what the schema declares."""
         json: JSON = self._form.dump(value) if self._form.dump else value  # type: ignore[assignment]
         encode(json)
-        if issues := self._validation.issues(json):
-            raise InvalidValue(issues)
+        fits = self._fits or self._prepare()
+        if not fits(json):
+            raise InvalidValue(explain(self._validation, json))
         return json
+
+    def check(self) -> None:
+        """Compile everything now. `DefinitionError` if the document is no usable schema."""
+        self._prepare()
 
     def _prepare(self) -> Callable[[JSON], bool]:
         fits = self._validation.compile().is_valid
@@ -124,8 +131,9 @@ def _raw(declared: Mapping[str, object]) -> Schema[object]:
     except InvalidValue as error:
         raise DefinitionError(f"the JSON Schema is not JSON: {error}") from None
     assert isinstance(document, dict)
-    Validation(document, {}).compile()
-    return Schema(document, Form(document, dump=plain), raw=True)
+    schema: Schema[object] = Schema(document, Form(document, dump=plain), raw=True)
+    schema.check()
+    return schema
 
 
 def _needed(root: JSON, definitions: Document) -> Document:
@@ -153,24 +161,12 @@ def _leaves_room(node: JSON) -> bool:
     if not isinstance(node, dict) or "$ref" in node:
         return True
     types = types_of(node)
-    arms = [arm for keyword in ("anyOf", "oneOf", "allOf") for arm in _parts(node.get(keyword))]
+    arms = [arm for keyword in ("anyOf", "oneOf", "allOf") for arm in schemas(node, keyword)]
     if not types and not arms and "enum" not in node and "const" not in node:
         return True
     if "object" in types and node.get("additionalProperties") is not False:
         return True
     if "array" in types and "items" not in node:
         return True
-    inside = [*_parts(node.get("properties")), *_parts(node.get("prefixItems")), *arms]
-    if "items" in node:
-        inside.append(node["items"])
-    return any(_leaves_room(part) for part in inside)
-
-
-def _parts(value: JSON) -> list[JSON]:
-    match value:
-        case dict():
-            return list(value.values())
-        case list():
-            return value
-        case _:
-            return []
+    inside = [*named_schemas(node, "properties").values(), *schemas(node, "prefixItems"), *arms]
+    return any(_leaves_room(part) for part in inside) or ("items" in node and _leaves_room(node["items"]))

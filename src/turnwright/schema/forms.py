@@ -20,12 +20,13 @@ from turnwright.canonical import JSON, encode
 from turnwright.errors import DefinitionError, InvalidValue
 from turnwright.schema.annotations import Scope, type_parameters
 from turnwright.schema.containers import ARRAYS, OBJECTS, array_of, enum_of, literal_of, mapping_of, tuple_of
+from turnwright.schema.documents import Document
 from turnwright.schema.limits import annotated
 from turnwright.schema.models import is_model, model
 from turnwright.schema.records import Field, docs_of, fields_of, is_record, record
 from turnwright.schema.scalars import FORMATS, SCALARS
 from turnwright.schema.validation import Validation, refused
-from turnwright.schema.wire import ABSENT, Document, Form, Member
+from turnwright.schema.wire import ABSENT, Form, Member
 
 _WRAPPERS: Final = (typing.Required, typing.NotRequired, typing.Final, typing.ClassVar)
 
@@ -142,16 +143,16 @@ class Forms:
         if issubclass(cls, Enum):
             return enum_of(cls)
         if is_model(cls):
-            return self._declare(hint, cls.__name__, lambda: model(cls, self.definitions))
+            return self._declare(hint, cls.__name__, lambda name: model(cls, name, self.definitions))
         if is_record(cls):
             inner = Scope(cls, {cls.__name__: cls, **type_parameters(cls)}, scope, _variables(cls, arguments, scope))
             name = "_".join(getattr(part, "__name__", str(part)) for part in (cls, *arguments))
-            return self._declare(hint, name, lambda: self._record(cls, inner))
+            return self._declare(hint, name, lambda _: self._record(cls, inner))
         raise DefinitionError(
             f"{cls.__name__} has no JSON form; use a plain type, an Enum, an attrs class, a dataclass or a TypedDict"
         )
 
-    def _declare(self, hint: object, name: str, describe: Callable[[], Form]) -> Form:
+    def _declare(self, hint: object, name: str, describe: Callable[[str], Form]) -> Form:
         """Describe a class once, under a name of its own; inside its own description it is already known."""
         if hint in self._declared:
             return self._declared[hint]
@@ -169,7 +170,7 @@ class Forms:
             return described[0].dumped(value)
 
         self._declared[hint] = Form(reference, load, dump)
-        described.append(describe())
+        described.append(describe(name))
         self.definitions[name] = described[0].schema
         return self._declared[hint]
 
@@ -178,7 +179,7 @@ class Forms:
         variables = {**scope.variables, **dict(zip(parameters.values(), arguments, strict=False))}
         inner = Scope(alias, parameters, scope, variables)
         value = alias.__value__  # type: ignore[attr-defined]
-        return self._declare(hint, getattr(alias, "__name__", "Alias"), lambda: self.of(value, inner))
+        return self._declare(hint, getattr(alias, "__name__", "Alias"), lambda _: self.of(value, inner))
 
     def _record(self, cls: type, scope: Scope) -> Form:
         docs = docs_of(cls)
@@ -190,12 +191,13 @@ class Forms:
             form = self.of(field.hint, home)
         except DefinitionError as error:
             raise DefinitionError(f"field {field.name!r} of {cls.__name__}: {error}") from None
+        known = field.default is not NOTHING and field.default is not ABSENT
         return Member(
             field.key,
             field.name,
             form,
             required=field.default is NOTHING,
-            default=ABSENT if field.default in (NOTHING, ABSENT) else self.default(form, field.default),
+            default=self.default(form, field.default) if known else ABSENT,
             description=field.description or texts.get(field.name, ""),
         )
 

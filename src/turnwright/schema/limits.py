@@ -15,8 +15,9 @@ from attrs import evolve as replace
 
 from turnwright.canonical import JSON
 from turnwright.errors import DefinitionError
+from turnwright.schema.documents import Document
 from turnwright.schema.validation import Validation
-from turnwright.schema.wire import Document, Form
+from turnwright.schema.wire import Form
 
 _NUMBER: Final = {"integer", "number"}
 _LIMITS: Final[Mapping[str, Mapping[str, set[str]]]] = {

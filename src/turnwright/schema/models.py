@@ -11,7 +11,8 @@ from typing import Protocol, TypeGuard, cast
 
 from turnwright.canonical import JSON, encode, step
 from turnwright.errors import InvalidValue, Issue
-from turnwright.schema.wire import Document, Form, instance_of
+from turnwright.schema.documents import Document
+from turnwright.schema.wire import Form, instance_of
 
 _looks_around = re.compile(r"\(\?[=!<]").search
 
@@ -30,11 +31,14 @@ def is_model(cls: object) -> TypeGuard[Model]:
     return callable(getattr(cls, "model_json_schema", None)) and callable(getattr(cls, "model_validate_json", None))
 
 
-def model(cls: Model, definitions: Document) -> Form:
-    """Return the form of *cls*; the definitions that it brings join *definitions* under names of their own."""
+def model(cls: Model, own_name: str, definitions: Document) -> Form:
+    """Return the form of *cls*, to be defined as *own_name*; what it refers to joins *definitions*."""
     described = cast("Document", cls.model_json_schema())
     inner = cast("Document", described.pop("$defs", {}))
-    names = {name: name if name not in definitions else f"{cls.__name__}_{name}" for name in inner}
+    names = {name: name if name not in definitions else f"{own_name}_{name}" for name in inner}
+    if (itself := str(described.get("$ref")).removeprefix("#/$defs/")) in inner:  # it is recursive
+        names[itself] = own_name
+        described = cast("Document", inner.pop(itself))
     definitions.update({names[name]: _lifted(schema, names) for name, schema in inner.items()})
 
     def load(value: JSON) -> object:

@@ -18,9 +18,10 @@ from turnwright.schema.coercion import copied
 from turnwright.schema.containers import array_of, mapping_of
 from turnwright.schema.declared import Schema, made
 from turnwright.schema.docstrings import read
+from turnwright.schema.documents import Document
 from turnwright.schema.forms import Forms
 from turnwright.schema.validation import refused, within
-from turnwright.schema.wire import Document, Form, Load, Member, dump_members, load_members, object_schema
+from turnwright.schema.wire import ABSENT, Form, Load, Member, dump_members, load_members, object_schema
 
 _Slot = tuple[str, Load | None, object]
 
@@ -58,7 +59,7 @@ class Parameters:
         path if a class refuses to be made of its part.
         """
         if not isinstance(arguments, dict):
-            raise refused("expected object")
+            raise refused("expected a JSON object")
         positional = [self._value(slot, arguments, context) for slot in self._positional]
         for name, load, _ in self._rest:
             if name in arguments:
@@ -190,12 +191,15 @@ def _hint(parameter: Parameter, scope: Scope, context: type | None) -> object:
         if context and context.__name__ in re.findall(r"\w+", text):
             return context
         raise
-    wanted = [hint, *get_args(hint)] if get_origin(hint) in (Annotated, Union, UnionType) else [hint]
-    for candidate in wanted:
-        base = get_origin(candidate) or candidate
-        if context and isinstance(base, type) and context in base.__mro__:
-            return context
-    return hint
+    return context if context and _asks_for(hint, context) else hint
+
+
+def _asks_for(hint: object, context: type) -> bool:
+    """Tell whether *hint* is *context*, a subclass or generic form of it, or one of those annotated or optional."""
+    if get_origin(hint) in (Annotated, Union, UnionType):
+        return any(_asks_for(part, context) for part in get_args(hint))
+    cls = get_origin(hint) or hint
+    return isinstance(cls, type) and context in cls.__mro__
 
 
 def _member(parameter: Parameter, hint: object, forms: Forms, scope: Scope, description: str) -> Member:
@@ -206,7 +210,9 @@ def _member(parameter: Parameter, hint: object, forms: Forms, scope: Scope, desc
         )
     if parameter.kind is Parameter.VAR_KEYWORD:
         if get_origin(hint) is Unpack:
-            return Member(name, name, forms.of(get_args(hint)[0], scope), required=True, description=description)
+            form = forms.of(get_args(hint)[0], scope)
+            default = forms.default(form, {})
+            return Member(name, name, form, required=default is ABSENT, default=default, description=description)
         form = mapping_of(forms.of(str, scope), forms.of(hint, scope))
         return Member(name, name, form, required=False, default={}, description=description)
     form = forms.of(hint, scope)

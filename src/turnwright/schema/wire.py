@@ -12,9 +12,9 @@ from attrs import frozen
 
 from turnwright.canonical import JSON
 from turnwright.errors import InvalidValue
-from turnwright.schema.validation import refused, shown, within
+from turnwright.schema.documents import Document
+from turnwright.schema.validation import refused, within
 
-Document: TypeAlias = dict[str, JSON]
 Load: TypeAlias = Callable[[JSON], object]
 Dump: TypeAlias = Callable[[object], JSON]
 
@@ -77,7 +77,7 @@ def object_schema(members: Iterable[Member], description: str = "") -> Document:
 def load_members(members: Iterable[Member], value: JSON) -> dict[str, object]:
     """Return the Python values of those members that *value* has, by their Python names."""
     if not isinstance(value, dict):
-        raise refused(f"expected object, got {shown(value)}")
+        raise refused("expected a JSON object")
     loaded: dict[str, object] = {}
     for member in members:
         if member.key in value:

@@ -1,0 +1,63 @@
+"""Find one's way in a JSON Schema document."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from turnwright.canonical import JSON
+
+Document: TypeAlias = dict[str, JSON]
+
+
+def resolve(document: JSON, reference: str) -> JSON:
+    """Return what a *reference* such as `#/$defs/T` means in *document*; None if it leads nowhere or elsewhere."""
+    if not reference.startswith("#"):
+        return None
+    node = document
+    for part in reference.split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, dict):
+            node = node.get(key)
+        elif isinstance(node, list) and key.isdecimal() and int(key) < len(node):
+            node = node[int(key)]
+        else:
+            return None
+    return node
+
+
+def pointer(base: str, *keys: str | int) -> str:
+    """Return the JSON pointer *base* extended by *keys*."""
+    return "/".join([base, *(str(key).replace("~", "~0").replace("/", "~1") for key in keys)])
+
+
+def types_of(node: JSON) -> tuple[str, ...]:
+    """Return the names under `type`, none if any type will do."""
+    match node:
+        case {"type": str(name)}:
+            return (name,)
+        case {"type": list(names)}:
+            return tuple(str(name) for name in names)
+        case _:
+            return ()
+
+
+def schemas(node: Document, keyword: str) -> list[JSON]:
+    """Return the schemas that *keyword* lists, none if it lists none."""
+    value = node.get(keyword)
+    return value if isinstance(value, list) else []
+
+
+def named_schemas(node: Document, keyword: str) -> Document:
+    """Return the schemas that *keyword* names, none if it names none."""
+    value = node.get(keyword)
+    return value if isinstance(value, dict) else {}
+
+
+def item_schemas(node: Document) -> tuple[tuple[str, list[JSON]], tuple[str, JSON]]:
+    """Return the schemas of the first items and that of the rest, each with its keyword.
+
+    Drafts before 2020-12 wrote the first ones under `items` and the rest under `additionalItems`.
+    """
+    if isinstance(node.get("items"), list):
+        return ("items", schemas(node, "items")), ("additionalItems", node.get("additionalItems"))
+    return ("prefixItems", schemas(node, "prefixItems")), ("items", node.get("items"))
