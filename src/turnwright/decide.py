@@ -15,6 +15,7 @@ lost.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 from attrs import frozen
@@ -336,38 +337,34 @@ def resolution(
             return CallResolved(turn, index, False, message, parts_of_output(message), by)
 
 
-def standing(definition: AgentDefinition[InputT, OutputT], state: RunState, evidence_head: str) -> Outcome[OutputT]:
-    """Tell how a run at rest stands."""
+def standing(
+    definition: AgentDefinition[InputT, OutputT], state: RunState, head: Callable[[], str]
+) -> Outcome[OutputT]:
+    """Tell how a run at rest stands. *head* gives the head of its evidence chain."""
     assert state.opened is not None
     run_id, usage, transcript = state.opened.run_id, state.usage, state.transcript
     match state.ended:
         case RunCompleted(output):
             typed = definition.output_schema.load(output)
-            return Completed(
-                run_id=run_id, usage=usage, evidence_head=evidence_head, transcript=transcript, output=typed
-            )
+            return Completed(run_id=run_id, usage=usage, transcript=transcript, head=head, output=typed)
         case RunFailed(fault):
-            return Failed(run_id=run_id, usage=usage, evidence_head=evidence_head, transcript=transcript, error=fault)
+            return Failed(run_id=run_id, usage=usage, transcript=transcript, head=head, error=fault)
         case RunCancelled(in_doubt, reason):
             return Cancelled(
-                run_id=run_id,
-                usage=usage,
-                evidence_head=evidence_head,
-                transcript=transcript,
-                in_doubt=in_doubt,
-                reason=reason,
+                run_id=run_id, usage=usage, transcript=transcript, head=head, in_doubt=in_doubt, reason=reason
             )
         case None:
-            assert state.suspended is not None
+            waits = state.suspended
+            assert waits is not None
             return Suspended(
                 run_id=run_id,
                 usage=usage,
-                evidence_head=evidence_head,
                 transcript=transcript,
-                reason=state.suspended.reason,
+                head=head,
+                reason=waits.reason,
                 pending=_pending(state),
-                detail=state.suspended.detail,
-                message=state.suspended.message,
+                detail=waits.detail,
+                message=waits.message,
             )
 
 

@@ -24,7 +24,7 @@ from turnwright.commands import Command, ExecuteCall
 from turnwright.decide import Rest, decide, may_resume, receive
 from turnwright.definition import AnyDefinition
 from turnwright.errors import LostLease, PortError
-from turnwright.evidence import GENESIS, Entry, project
+from turnwright.evidence import GENESIS, Entry
 from turnwright.facts import CallFinished, Fact, RunOpened, RunResumed, RunSuspended
 from turnwright.inbox import Cancel, LateResult
 from turnwright.performer import Performer
@@ -80,7 +80,7 @@ class Driver:
         self.definition = definition
         self.ports = ports
         self.state = RunState()
-        self.head = GENESIS
+        self._last: Entry | None = None
         self._lease = lease
         self._salt = b""
         self._version = 0
@@ -104,10 +104,10 @@ class Driver:
             fact = journal.decode(entry.kind, entry.schema, entry.body, position=position)
             if type(fact) is RunOpened:
                 self._salt = fact.salt.encode()
-            evolve(self.state, fact, entry.item[1])
+            evolve(self.state, fact, entry.at)
             if self._watch is not None:
                 self._watch.seen(fact)
-            self.head = entry.item[-1]
+            self._last = entry
         self._version = self.state.length
 
     def note(self, fact: Fact) -> None:
@@ -117,10 +117,17 @@ class Driver:
             self._salt = fact.salt.encode()
         at = self.ports.clock.now()
         evolve(self.state, fact, at)
-        item = project(fact, body, self.state.length, at, self._salt, self.head)
-        self.head = item[-1]
-        self._buffer.append(Entry(type(fact).__name__, journal.VERSION, body, item))
+        self._last = Entry(
+            type(fact).__name__, journal.VERSION, body, self.state.length, at, None, (fact, self._salt, self._last)
+        )
+        self._buffer.append(self._last)
         self._told.append(fact)
+
+    @property
+    def head(self) -> Callable[[], str]:
+        """What gives the head of the evidence chain as it is now."""
+        last = self._last
+        return lambda: GENESIS if last is None else last.item[-1]
 
     async def flush(self) -> None:
         """Write what is noted and wait for the acknowledgement. A lost one is cured by the same append id."""
@@ -145,7 +152,7 @@ class Driver:
             self._record(self.ports.telemetry, entries)
         if self._watch is not None:
             for fact, entry in zip(told, entries, strict=True):
-                self._watch.record(fact, entry.item[1])
+                self._watch.record(fact, entry.at)
 
     async def _append(self, append_id: str, entries: Sequence[Entry]) -> Append:
         lease, state = self._lease, self.ports.state

@@ -14,7 +14,7 @@ from hashlib import blake2b, sha256
 from typing import Final, TypeAlias, get_args
 
 import msgspec
-from attrs import astuple, frozen
+from attrs import astuple, define, field, frozen
 
 from turnwright.errors import JournalError
 from turnwright.facts import (
@@ -73,22 +73,50 @@ Item: TypeAlias = tuple[int, float, str, int, int, int, str, str, int, int, int,
 """The fields of an `Evidence`, in order: what is stored and sent; the object is made where somebody looks at it."""
 
 
-@frozen
+@define(eq=False)
 class Entry:
-    """A fact in its place in the journal: *kind*, *schema* version, JSON *body*, and the *item* of its evidence.
+    """A fact in its place in the journal: *kind*, *schema* version, JSON *body*, place, time, and its evidence.
 
-    All are written in one transaction, and the body is encoded once.
+    A store writes body and `item` in one transaction. The item is worked out when it is first looked at, which a
+    durable store does at once and memory perhaps never.
     """
 
     kind: str
     schema: int
     body: bytes
-    item: Item
+    seq: int
+    at: float
+    _item: Item | None = None
+    _source: tuple[Fact, bytes, Entry | None] | None = field(default=None, repr=False)
+    """The fact, the salt of its run and the entry before it, until the item is worked out."""
+
+    @property
+    def item(self) -> Item:
+        """The evidence of this fact, chained to that of every fact before it."""
+        if self._item is None:
+            self._work_out()
+            assert self._item is not None
+        return self._item
 
     @property
     def evidence(self) -> Evidence:
         """The evidence item, as an object."""
         return Evidence(*self.item)
+
+    def _work_out(self) -> None:
+        chain: list[Entry] = []
+        entry: Entry | None = self
+        while entry is not None and entry._item is None:
+            chain.append(entry)
+            assert entry._source is not None
+            entry = entry._source[2]
+        head = GENESIS if entry is None else entry.item[-1]
+        for entry in reversed(chain):
+            assert entry._source is not None
+            fact, salt, _ = entry._source
+            entry._item = project(fact, entry.body, entry.seq, entry.at, salt, head)
+            entry._source = None
+            head = entry._item[-1]
 
 
 # turn, index, attempt, code, name, seconds, input tokens, output tokens

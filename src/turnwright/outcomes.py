@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Generic, Literal, TypeAlias, TypeVar
 
-from attrs import frozen
+from attrs import field, frozen
 
 from turnwright.facts import Fault, SuspendReason
 from turnwright.messages import Transcript, Usage
@@ -38,8 +39,13 @@ class _Standing:
 
     run_id: str
     usage: Usage
-    evidence_head: str
     transcript: Transcript
+    head: Callable[[], str] = field(repr=False, eq=False)
+
+    @property
+    def evidence_head(self) -> str:
+        """The head of the run's evidence chain: equal heads, equal histories."""
+        return self.head()
 
 
 @frozen(kw_only=True)

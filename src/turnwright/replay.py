@@ -107,7 +107,7 @@ async def replay_agent(definition: AnyDefinition, run_id: str, ports: Ports) -> 
             replayed = due.popleft() if due else None
             if replayed != fact:
                 return Replay(run_id, position - 1, _divergence(position, fact, replayed))
-        evolve(state, fact, entry.item[1])
+        evolve(state, fact, entry.at)
     return Replay(run_id, len(facts), None)
 
 
