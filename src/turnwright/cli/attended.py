@@ -1,0 +1,108 @@
+"""Take one input to its outcome with a person in front of it: watched, asked for approvals, interrupted by Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Final, Literal, TypeAlias
+
+from attrs import evolve as replace, frozen
+
+from turnwright.cli.console import Screen
+from turnwright.cli.loop import EventLoop, interrupts
+from turnwright.definition import AnyDefinition
+from turnwright.inbox import Approve, Deny
+from turnwright.outcomes import Cancelled, Completed, Failed, Outcome, Pending, Suspended
+from turnwright.streaming import stream_agent
+from turnwright.wiring import Ports
+
+__all__ = ["Answer", "Attended", "attend"]
+
+Answer: TypeAlias = Literal["ask", "yes", "no"]
+"""What to do when a call needs approval."""
+
+GRACE: Final = 2.0
+"""Seconds that an effect may take to end after Ctrl-C; a person waits for it."""
+
+
+@frozen
+class Attended:
+    """What came of one input. *seconds* does not count the time in which a person was asked."""
+
+    outcome: Outcome[object]
+    seconds: float
+    interrupted: bool
+
+
+def attend(
+    definition: AnyDefinition,
+    input: object,
+    ports: Ports,
+    *,
+    loop: EventLoop,
+    screen: Screen,
+    answer: Answer,
+    max_turns: int,
+) -> Attended:
+    """Run *input* until it needs nothing that a person here can give. Each call is asked about once."""
+    run_id = ports.ids.new_id()
+    asked: set[str] = set()
+    words: Sequence[Approve | Deny] = ()
+    seconds = 0.0
+    while True:
+        began = time.monotonic()
+        outcome, interrupted = loop.run(
+            _watch(definition, input, ports, run_id=run_id, words=words, screen=screen, max_turns=max_turns)
+        )
+        seconds += time.monotonic() - began
+        waiting = [each for each in _approvals(outcome) if each.effect_id not in asked]
+        asked |= {each.effect_id for each in waiting}
+        try:
+            words = [word for each in waiting if (word := _decide(each, screen, answer)) is not None]
+        except KeyboardInterrupt:
+            return Attended(outcome, seconds, interrupted=True)
+        if not words:
+            return Attended(outcome, seconds, interrupted)
+
+
+def _approvals(outcome: Outcome[object]) -> Sequence[Pending]:
+    match outcome:
+        case Suspended(reason="approval", pending=pending):
+            return [each for each in pending if each.kind == "approval"]
+        case _:
+            return ()
+
+
+def _decide(pending: Pending, screen: Screen, answer: Answer) -> Approve | Deny | None:
+    if answer == "yes":
+        return Approve(pending.effect_id, pending.digest, by="--yes", level=pending.level)
+    if answer == "no":
+        return Deny(pending.effect_id, by="--no")
+    return screen.ask(pending) if screen.can_ask else None
+
+
+async def _watch(
+    definition: AnyDefinition,
+    input: object,
+    ports: Ports,
+    *,
+    run_id: str,
+    words: Sequence[Approve | Deny],
+    screen: Screen,
+    max_turns: int,
+) -> tuple[Outcome[object], bool]:
+    """Open the run, or go on with it after *words*, and show it until it rests."""
+    task = asyncio.current_task()
+    assert task is not None
+    stop = asyncio.Event()
+    for word in words:
+        await ports.state.post(run_id, word)
+    ports = replace(ports, cancellation=stop, grace=GRACE)
+    with interrupts(stop.set, task.cancel):
+        async with stream_agent(definition, input, ports, run_id=run_id, max_turns=max_turns) as stream:
+            async for item in stream:
+                screen.show(item)
+                if isinstance(item, Completed | Suspended | Failed | Cancelled):
+                    return item, stop.is_set()
+    raise AssertionError("a stream ends with an outcome")

@@ -1,0 +1,163 @@
+"""Which model answers: what `-m` names, or a recording. Rule: keys come from the vendors' own environment variables
+and go nowhere but to the vendor.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Protocol
+
+from attrs import frozen
+
+from turnwright.cli.console import Screen
+from turnwright.cli.exits import CommandError
+from turnwright.cli.loop import EventLoop
+from turnwright.errors import MissingExtra, PortError
+from turnwright.ports import Model
+
+__all__ = ["DEFAULT", "LOCAL", "PROVIDERS", "Answers", "OpenModel", "Provider", "choose", "default_model", "model_of"]
+
+LOCAL: Final = "local"
+"""The model that needs neither key nor network, once its weights are here."""
+
+DEFAULT: Final = "openai:gpt-4.1-mini"
+"""What answers when nothing is named and OPENAI_API_KEY is set."""
+
+
+@frozen
+class Provider:
+    """A server that speaks Chat Completions. *key* names the environment variable, empty where none is needed."""
+
+    base_url: str
+    key: str = ""
+    schemas: bool = True
+    """Whether it takes a JSON Schema for its answer; if not, the schema is put into the instruction."""
+
+
+PROVIDERS: Final[Mapping[str, Provider]] = {
+    "openai": Provider("https://api.openai.com/v1", "OPENAI_API_KEY"),
+    "cerebras": Provider("https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
+    "deepseek": Provider("https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", schemas=False),
+    "fireworks": Provider("https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY"),
+    "gemini": Provider("https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY"),
+    "groq": Provider("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
+    "lmstudio": Provider("http://127.0.0.1:1234/v1"),
+    "mistral": Provider("https://api.mistral.ai/v1", "MISTRAL_API_KEY"),
+    "ollama": Provider("http://127.0.0.1:11434/v1"),
+    "openrouter": Provider("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+    "together": Provider("https://api.together.xyz/v1", "TOGETHER_API_KEY"),
+    "vllm": Provider("http://127.0.0.1:8000/v1"),
+    "xai": Provider("https://api.x.ai/v1", "XAI_API_KEY"),
+}
+
+
+@frozen(kw_only=True)
+class Answers:
+    """Where answers come from: the model *name*, the default if None, recorded or not; or a recording to replay."""
+
+    name: str | None = None
+    record: Path | None = None
+    replay: Path | None = None
+
+
+class OpenModel(Model, Protocol):
+    """A model that is opened before its first request and closed after its last."""
+
+    async def __aenter__(self) -> object: ...
+    async def __aexit__(self, *error: object) -> None: ...
+
+
+def choose(answers: Answers, recording: Path | None, *, loop: EventLoop, screen: Screen) -> tuple[str, Model]:
+    """Return the name of what answers, and it, open until *loop* is left.
+
+    Where nothing was named and the local model cannot be had, *recording* is replayed, which is said so that nobody
+    misses it.
+    """
+    if answers.replay is not None:
+        if answers.name is not None or answers.record is not None:
+            raise CommandError("--replay asks no model; leave out -m and --record")
+        return f"replay:{answers.replay.name}", _recorded(answers.replay)
+    name = answers.name or default_model(os.environ)
+    try:
+        model = model_of(name, os.environ)
+        screen.wait(f"starting {name}")
+        loop.open(model)
+    except (PortError, MissingExtra) as error:
+        if answers != Answers():
+            raise CommandError(f"-m {name}: {error}") from error
+        if recording is None:
+            raise CommandError(f"no model: set OPENAI_API_KEY, or name one with -m provider:model ({error})") from error
+        screen.warn(
+            [
+                "NO MODEL ANSWERS HERE: this replays a recorded conversation.",
+                f"The local model cannot be had: {error}",
+                "Set OPENAI_API_KEY, or name a model with -m provider:model, and run it again.",
+            ]
+        )
+        return f"replay:{recording.name}", _recorded(recording)
+    finally:
+        screen.rest()
+    if answers.record is None:
+        return name, model
+    return name, _recorded(answers.record, model)
+
+
+def default_model(environ: Mapping[str, str]) -> str:
+    """Return the name of the model that answers when none is named."""
+    return DEFAULT if environ.get("OPENAI_API_KEY") else LOCAL
+
+
+def model_of(name: str, environ: Mapping[str, str]) -> OpenModel:
+    """Return the model called *name*: `provider:model`, or `local`. Nothing is asked of anybody yet."""
+    vendor, _, model = name.partition(":")
+    if vendor == LOCAL:
+        if model:
+            raise CommandError(f"-m {name}: there is one local model; TURNWRIGHT_LOCAL_MODEL names weights of your own")
+        from turnwright_adapters.local import LocalModel
+
+        return LocalModel()
+    provider = PROVIDERS.get(vendor)
+    if provider is None:
+        raise CommandError(f"-m {name}: {_unknown(vendor)}")
+    if not model:
+        raise CommandError(f"-m {name}: say which model of {vendor}, as in {vendor}:<model>")
+    base_url, key = provider.base_url, environ.get(provider.key, "")
+    if vendor == "openai" and (own := environ.get("OPENAI_BASE_URL")):
+        base_url = own  # any server of the dialect, which may need no key
+    elif provider.key and not key:
+        raise CommandError(f"-m {name}: set {provider.key} in the environment to use {vendor}")
+    from turnwright_adapters.chat_completions import ChatCompletionsModel, Compat
+
+    try:
+        return ChatCompletionsModel(
+            model,
+            base_url=base_url,
+            api_key=key or None,
+            provider=vendor,
+            compat=None if provider.schemas else Compat(output="never"),
+        )
+    except ValueError as error:
+        raise CommandError(f"-m {name}: {error}") from error
+
+
+def _recorded(path: Path, model: Model | None = None) -> Model:
+    """Return what replays the recording at *path*, and with *model* also adds to it what it lacks."""
+    from turnwright.testing import RecordedModel
+
+    if model is None and not path.is_file():
+        raise CommandError(f"no recording {path}; make one with --record {path}")
+    try:
+        return RecordedModel(path, model=model)
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise CommandError(f"{path} is not a recording: {error}") from error
+
+
+def _unknown(vendor: str) -> str:
+    known = [LOCAL, *PROVIDERS]
+    near = difflib.get_close_matches(vendor, known, 2)
+    if near:
+        return f"unknown provider {vendor!r}; did you mean {' or '.join(near)}?"
+    return f"unknown provider {vendor!r}; say provider:model with one of {', '.join(known)}"

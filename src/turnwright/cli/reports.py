@@ -1,0 +1,117 @@
+"""How an outcome is told: to a person in a line or two, to a program as JSON. Rule: each says what can be done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, assert_never
+
+from turnwright.canonical import encode, plain
+from turnwright.definition import AnyDefinition
+from turnwright.messages import Usage
+from turnwright.outcomes import Cancelled, Completed, Failed, Outcome, Suspended
+
+__all__ = ["as_json", "explanation", "summary"]
+
+MODEL_HINTS: Final[Mapping[str, str]] = {
+    "auth": "; check the key in the environment",
+    "connection": "; check that its server runs and can be reached from here",
+    "overloaded": "; try again later",
+    "quota": "; the account has nothing left",
+    "rate_limit": "; try again later",
+    "timeout": "; try again, or with another model",
+}
+"""What a person can do about a model's failure, by its kind, where the failure does not say so itself."""
+
+
+def as_json(definition: AnyDefinition, outcome: Outcome[object], *, label: str, model: str, seconds: float) -> bytes:
+    """Return the outcome as one line of JSON. All outcomes have the same members; null stands for what one has not."""
+    told: dict[str, object] = {
+        "label": label,
+        "outcome": type(outcome).__name__.lower(),
+        "output": None,
+        "error": None,
+        "reason": None,
+        "detail": None,
+        "message": None,
+        "pending": [],
+        "in_doubt": [],
+        "run_id": outcome.run_id,
+        "model": model,
+        "usage": outcome.usage,
+        "seconds": round(seconds, 3),
+        "evidence_head": outcome.evidence_head,
+    }
+    match outcome:
+        case Completed(output=output):
+            told |= {"output": definition.output_schema.dump(output)}
+        case Suspended():
+            told |= {"reason": outcome.reason, "detail": outcome.detail, "message": outcome.message}
+            told |= {"pending": outcome.pending}
+        case Failed(error=error):
+            told |= {"error": error}
+        case Cancelled():
+            told |= {"in_doubt": outcome.in_doubt, "reason": outcome.reason}
+        case _:
+            assert_never(outcome)
+    return encode(plain(told)) + b"\n"
+
+
+def summary(outcome: Outcome[object], *, seconds: float) -> str:
+    """Return one line: how it stands, what it used, how long it took."""
+    return f"{type(outcome).__name__.lower()} in {seconds:.1f} s; {_used(outcome.usage)}"
+
+
+def explanation(outcome: Outcome[object]) -> str:
+    """Return in one line why the run did not complete and what to do; empty if it did."""
+    match outcome:
+        case Completed():
+            return ""
+        case Failed(error=error):
+            issues = f": {'; '.join(error.issues)}" if error.issues else ""
+            return f"failed ({error.code}): {error.message}{issues}"
+        case Cancelled():
+            return f"cancelled{f': {outcome.reason}' if outcome.reason else ''}"
+        case Suspended():
+            return f"suspended ({outcome.reason}): {_remedy(outcome)}"
+        case _:
+            assert_never(outcome)
+
+
+def _remedy(outcome: Suspended) -> str:
+    match outcome.reason:
+        case "approval":
+            return "nobody has answered; run it on a terminal, or answer all with --yes or --no"
+        case "cancelled" if not outcome.pending:
+            return "interrupted; nothing of it runs any more"
+        case "in-doubt" | "cancelled":
+            return "a call was started and its result is unknown; find out whether it took effect before you run again"
+        case "budget" if outcome.detail == "deadline":
+            return "the deadline has passed; run it again with a later one"
+        case "budget":
+            why = f" ({outcome.message})" if outcome.message else ""
+            return f"it may use no more {outcome.detail}{why}; raise the limit of the definition"
+        case "max_turns":
+            return "it has used up its turns; raise --max-turns"
+        case "model":
+            hint = MODEL_HINTS.get(outcome.detail, "")
+            return f"the model failed ({outcome.detail}): {outcome.message}{hint}"
+        case "definition":
+            return "it was opened by another version of its definition"
+        case "external":
+            return outcome.message or outcome.detail or "it waits for something outside"
+        case _:
+            assert_never(outcome.reason)
+
+
+def _used(usage: Usage) -> str:
+    parts = [
+        _count(usage.requests, "request"),
+        f"{usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens:,} tokens in",
+        f"{usage.output_tokens:,} out",
+        _count(usage.tool_calls, "tool call"),
+    ]
+    return ", ".join(parts)
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"

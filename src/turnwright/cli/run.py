@@ -1,0 +1,83 @@
+"""`turnwright run`: take the inputs to their outcomes, one after another, and tell how each stands."""
+
+from __future__ import annotations
+
+import sys
+
+from attrs import frozen
+
+from turnwright.cli.attended import Answer, attend
+from turnwright.cli.console import Screen
+from turnwright.cli.exits import INTERRUPTED, exit_code, worst
+from turnwright.cli.loading import load
+from turnwright.cli.loop import EventLoop
+from turnwright.cli.models import Answers, choose
+from turnwright.cli.reports import as_json, explanation, summary
+from turnwright.definition import AnyDefinition
+from turnwright.outcomes import Completed, Outcome, Suspended
+from turnwright.wiring import Ports
+
+__all__ = ["RunCommand", "run", "tell"]
+
+
+@frozen(kw_only=True)
+class RunCommand:
+    """What `turnwright run` was told."""
+
+    target: str
+    input: str
+    answers: Answers
+    all: bool
+    max_turns: int
+    answer: Answer
+    json: bool
+
+
+def run(command: RunCommand, *, loop: EventLoop, screen: Screen) -> int:
+    """Do *command* and return its exit code."""
+    target = load(command.target)
+    inputs = target.inputs(command.input, all=command.all)
+    name, model = choose(command.answers, target.recording, loop=loop, screen=screen)
+    screen.note(f"{target.definition.name} with {name}")
+    results: list[tuple[str, Outcome[object]]] = []
+    codes = []
+    for label, value in inputs:
+        if label:
+            screen.label(label)
+        attended = attend(
+            *(target.definition, value, Ports(model=model)),
+            loop=loop,
+            screen=screen,
+            answer=command.answer,
+            max_turns=command.max_turns,
+        )
+        outcome, seconds = attended.outcome, attended.seconds
+        tell(outcome, seconds, definition=target.definition, screen=screen)
+        if command.json:
+            line = as_json(target.definition, outcome, label=label, model=name, seconds=seconds)
+            sys.stdout.buffer.write(line)
+            sys.stdout.flush()
+        results.append((label, outcome))
+        codes.append(exit_code(outcome))
+        if attended.interrupted and (isinstance(outcome, Suspended) or len(results) < len(inputs)):
+            codes.append(INTERRUPTED)
+            break
+    written = target.write(command.input, results)
+    if written is not None:
+        screen.note(f"written: {written}")
+    return worst(codes)
+
+
+def tell(outcome: Outcome[object], seconds: float, *, definition: AnyDefinition, screen: Screen) -> None:
+    """Show what a run gave, or why it gave nothing and what can be done."""
+    match outcome:
+        case Completed(output=output) if definition.output_spec is not None:
+            screen.output(definition.output_schema.dump(output))
+        case Suspended(pending=pending):
+            for each in pending:
+                screen.pending(each)
+        case _:
+            pass
+    screen.note(summary(outcome, seconds=seconds))
+    if why := explanation(outcome):
+        screen.error(why)
