@@ -17,7 +17,7 @@ from __future__ import annotations
 import inspect
 import json
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from turnwright.canonical import JSON, decode, digest, encode
 from turnwright.commands import AdmitCalls
@@ -25,11 +25,12 @@ from turnwright.definition import AnyDefinition, Rewrite
 from turnwright.errors import InvalidValue
 from turnwright.facts import CallAdmitted, CallRefused, RefusalStage
 from turnwright.messages import ToolCall
+from turnwright.ports import Policy
 from turnwright.state import RunState
 from turnwright.tools import Tool
 from turnwright.wiring import Ports
 
-__all__ = ["admit", "rendering"]
+__all__ = ["admit", "rendering", "unenforced"]
 
 Admission = CallAdmitted | CallRefused
 
@@ -106,15 +107,25 @@ def _permit(tool: Tool[..., object], ports: Ports) -> None:
         raise _Refused(
             "capability", f"{tool.name} needs the capability {tool.capability!r}, which this run does not have"
         )
-    if tool.policy and (ports.policy is None or not ports.policy.can_satisfy(tool.policy)):
-        missing = tool.policy if ports.policy is None else ports.policy.limitations(tool.policy)
+    if missing := unenforced(tool, ports.policy):
         raise _Refused("policy", f"{tool.name} cannot run here: {', '.join(missing)} cannot be enforced")
+
+
+def unenforced(tool: Tool[..., object], policy: Policy | None) -> Sequence[str]:
+    """Name what *tool* needs and the policy port cannot enforce; all of it if the port cannot say."""
+    if not tool.policy or policy is None:
+        return tool.policy
+    try:
+        return () if policy.can_satisfy(tool.policy) is True else policy.limitations(tool.policy) or tool.policy
+    except Exception:  # noqa: BLE001 - fail closed
+        return tool.policy
 
 
 async def _guard(definition: AnyDefinition, tool: Tool[..., object], arguments: dict[str, JSON]) -> dict[str, JSON]:
     for guard in definition.guards:
         try:
-            verdict = guard(tool, decode(encode(arguments)))  # a copy: a change goes through Rewrite and validation
+            # A copy: a change goes through Rewrite and validation.
+            verdict = guard(tool, decode(encode(arguments)))  # type: ignore[arg-type]
             if inspect.isawaitable(verdict):
                 verdict = await verdict
         except Exception as error:

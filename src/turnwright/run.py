@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from math import isfinite
+from typing import Final, TypeVar, get_args
 
 from attrs import frozen
 
+from turnwright.admission import unenforced
 from turnwright.canonical import encode, plain
 from turnwright.decide import standing
-from turnwright.definition import AgentDefinition, AnyDefinition
+from turnwright.definition import AgentDefinition, AnyDefinition, Durability
 from turnwright.driver import LEASE_SECONDS, Driver, Watch
-from turnwright.errors import RunBusy, RunMismatch, UnknownRun
+from turnwright.errors import RunBusy, RunMismatch, UnknownRun, UnusablePorts
 from turnwright.facts import RunOpened, RunSuspended
 from turnwright.inbox import Approve, Deny, Resolve, Word
 from turnwright.messages import UserMessage
@@ -27,6 +29,8 @@ InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
 
 MAX_TURNS = 8
+CLASSES: Final = get_args(Durability)
+"""What a store survives, the weakest first."""
 
 
 async def run_agent(
@@ -37,6 +41,7 @@ async def run_agent(
     run_id: str | None = None,
     max_turns: int = MAX_TURNS,
     deadline: float | None = None,
+    require: Durability = "none",
 ) -> Outcome[OutputT]:
     """Run an agent on *input* until it completes, fails, is cancelled, or waits for somebody.
 
@@ -48,14 +53,19 @@ async def run_agent(
             case Suspended(reason="approval", pending=pending): ...
 
     Starting is idempotent: with a known *run_id* and the same input the run is continued, or its stored outcome given.
-    *deadline* is absolute, in seconds since 1970, and holds over resumes.
+    *deadline* is absolute, in seconds since 1970, and holds over resumes. *require* is what the journal must survive at
+    the least; the definition may require more.
 
     Raises InvalidValue for a bad input and UnusablePorts for ports that cannot do what the definition needs, both
     before any work; RunMismatch for a known run with another input, RunBusy while another holder works on it.
     """
-    opening = validated(definition, input, max_turns)
     return await open_and_drive(
-        definition, ports, run_id=run_id, opening=opening, max_turns=max_turns, deadline=deadline
+        *(definition, ports),
+        run_id=run_id,
+        opening=validated(definition, input),
+        max_turns=max_turns,
+        deadline=deadline,
+        require=require,
     )
 
 
@@ -68,6 +78,7 @@ async def resume_agent(
     resolutions: Mapping[str, Happened | DidNotHappen] | None = None,
     max_turns: int | None = None,
     deadline: float | None = None,
+    require: Durability = "none",
 ) -> Outcome[OutputT]:
     """Continue a run in this process, wherever it was before.
 
@@ -76,11 +87,16 @@ async def resume_agent(
     a run that waits still waits, and one that ended gives its stored outcome; the model is not asked again for what
     it has answered.
 
-    Raises UnknownRun, RunBusy.
+    Raises UnknownRun, RunBusy, UnusablePorts.
     """
-    words = [*_decision_words(decisions or {}), *_resolution_words(resolutions or {})]
     return await open_and_drive(
-        definition, ports, run_id=run_id, opening=None, max_turns=max_turns, deadline=deadline, words=words
+        *(definition, ports),
+        run_id=run_id,
+        opening=None,
+        max_turns=max_turns,
+        deadline=deadline,
+        words=[*_decision_words(decisions or {}), *_resolution_words(resolutions or {})],
+        require=require,
     )
 
 
@@ -92,12 +108,17 @@ def run_agent_sync(
     run_id: str | None = None,
     max_turns: int = MAX_TURNS,
     deadline: float | None = None,
+    require: Durability = "none",
 ) -> Outcome[OutputT]:
     """`run_agent` for callers without an event loop. Raises RuntimeError inside a running one."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(run_agent(definition, input, ports, run_id=run_id, max_turns=max_turns, deadline=deadline))
+        return asyncio.run(
+            run_agent(
+                *(definition, input, ports), run_id=run_id, max_turns=max_turns, deadline=deadline, require=require
+            )
+        )
     message = "run_agent_sync cannot be called inside a running event loop; use: await run_agent(...)"
     raise RuntimeError(message)
 
@@ -110,11 +131,8 @@ class Opening:
     messages: tuple[UserMessage, ...]
 
 
-def validated(definition: AgentDefinition[InputT, OutputT], value: InputT, max_turns: int) -> Opening:
-    """Check what a caller gives before any work."""
-    if isinstance(max_turns, bool) or max_turns < 1:
-        message = f"max_turns is at least 1, not {max_turns!r}"
-        raise ValueError(message)
+def validated(definition: AgentDefinition[InputT, OutputT], value: InputT) -> Opening:
+    """Check the input before any work."""
     json = definition.input_schema.accept(definition.input_schema.dump(value))
     if definition.render is not None:
         return Opening(json, (UserMessage(definition.render(value)),))
@@ -131,10 +149,14 @@ async def open_and_drive(
     deadline: float | None,
     words: Sequence[Word] = (),
     watch: Watch | None = None,
+    require: Durability = "none",
 ) -> Outcome[OutputT]:
     """Take the run, bring it to rest, give it back."""
+    _check(run_id, max_turns, deadline, require)
+    _refuse_unusable(definition, ports, require)
     holder = ports.ids.new_id()
-    run_id = run_id or ports.ids.new_id()
+    if run_id is None:
+        run_id = ports.ids.new_id()
     lease = await ports.state.acquire(run_id, holder=holder, seconds=LEASE_SECONDS, create=opening is not None)
     match lease:
         case None:
@@ -164,6 +186,45 @@ async def open_and_drive(
         return standing(definition, driver.state, driver.head)
     finally:
         await ports.state.release(run_id, lease.epoch)
+
+
+def _check(run_id: object, max_turns: object, deadline: object, require: object) -> None:
+    """Refuse options that no run can have."""
+    if run_id is not None and not (
+        isinstance(run_id, str) and 0 < len(run_id) <= 128 and run_id.isprintable() and " " not in run_id
+    ):
+        message = f"a run id is 1 to 128 printable characters without spaces, not {run_id!r:.160}"
+        raise ValueError(message)
+    if max_turns is not None and (type(max_turns) is not int or max_turns < 1):
+        message = f"max_turns is a whole number of at least 1, not {max_turns!r}"
+        raise ValueError(message)
+    if deadline is not None and not (
+        isinstance(deadline, int | float) and not isinstance(deadline, bool) and isfinite(deadline) and deadline >= 0
+    ):
+        message = f"a deadline is a moment in seconds since 1970, not {deadline!r}"
+        raise ValueError(message)
+    if require not in CLASSES:
+        message = f"require is one of {', '.join(CLASSES)}, not {require!r}"
+        raise ValueError(message)
+
+
+def _refuse_unusable(definition: AnyDefinition, ports: Ports, require: Durability) -> None:
+    """Refuse ports that cannot give what the definition or the caller needs, naming each need (T-07)."""
+    needed = max(definition.durability, require, key=CLASSES.index)
+    given = getattr(ports.state, "durability", "none")
+    missing = []
+    if CLASSES.index(given) < CLASSES.index(needed):
+        whose = f"agent {definition.name!r}" if needed == definition.durability else "the caller"
+        missing.append(
+            f"{whose} requires durability {needed!r}, and {type(ports.state).__name__} is of class {given!r}"
+        )
+    for tool in definition.tools:
+        if lacking := unenforced(tool, ports.policy):
+            missing.append(f"tool {tool.name!r} needs {', '.join(lacking)} enforced, and the policy port cannot")
+        if tool.key is not None and ports.idempotency is None:
+            missing.append(f"tool {tool.name!r} derives a key that outlives the run, and there is no idempotency port")
+    if missing:
+        raise UnusablePorts(missing)
 
 
 def _recognise(driver: Driver, definition: AnyDefinition, opening: Opening | None) -> None:

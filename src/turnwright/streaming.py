@@ -53,7 +53,7 @@ def stream_agent(
     Leaving the `async with` before the end interrupts the run, which suspends as `cancelled`, and waits until nothing
     of it is left. Raises what `run_agent` raises.
     """
-    opening = validated(definition, input, max_turns)
+    opening = validated(definition, input)
 
     def drive(stream: AgentStream[OutputT]) -> Awaitable[Outcome[OutputT]]:
         sink = stream if ports.deltas is None else combine_delta_sinks(stream, ports.deltas)
