@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Final, Literal, TypeAlias, overload
+from types import NoneType
+from typing import Final, Literal, TypeAlias, get_args, get_type_hints, overload
 
-from attrs import field, frozen
+from attrs import field, fields, frozen
 
 __all__ = [
     "NO_USAGE",
@@ -23,6 +24,8 @@ __all__ = [
     "Transcript",
     "Usage",
     "UserMessage",
+    "flaw",
+    "flaw_of_parts",
 ]
 
 
@@ -186,6 +189,41 @@ def _text(parts: tuple[Part, ...]) -> str:
     if len(parts) == 1 and type(parts[0]) is Text:
         return parts[0].text
     return "".join([part.text for part in parts if type(part) is Text])
+
+
+def flaw(answer: object) -> str:
+    """What is wrong with *answer* as the answer of a model, empty if nothing is.
+
+    A model port is somebody else's code: what it gives is looked at once, before it is believed and written down.
+    """
+    if not isinstance(answer, AssistantMessage):
+        return f"it is {type(answer).__name__}, not an AssistantMessage"
+    if answer.stop_reason not in _STOP_REASONS:
+        return f"stop_reason is {answer.stop_reason!r:.40}"
+    return flaw_of_parts((answer, answer.usage, *answer.parts))
+
+
+def flaw_of_parts(parts: Sequence[object]) -> str:
+    """What is wrong with the first of *parts* that is none, or that holds what it cannot; empty if nothing is."""
+    for value in parts:
+        shape = _SHAPES.get(type(value))
+        if shape is None:
+            return f"{type(value).__name__} is no part"
+        for name, kinds in shape:
+            if type(getattr(value, name)) not in kinds:
+                return f"{type(value).__name__}.{name} is {type(getattr(value, name)).__name__}"
+    return ""
+
+
+def _shape(kind: type) -> tuple[tuple[str, tuple[object, ...]], ...]:
+    """The fields of *kind* that hold something plain, and the exact types that each may have."""
+    hints = get_type_hints(kind)
+    held = [(each.name, get_args(hints[each.name]) or (hints[each.name],)) for each in fields(kind) if each.init]
+    return tuple([(name, kinds) for name, kinds in held if {*kinds} <= {str, int, bool, NoneType}])
+
+
+_STOP_REASONS: Final = frozenset(get_args(StopReason))
+_SHAPES: Final = {kind: _shape(kind) for kind in (AssistantMessage, Usage, *get_args(Part))}
 
 
 class Transcript(Sequence[Message]):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, get_args
 
 from turnwright.admission import admit, rendering
 from turnwright.canonical import find_json, plain
@@ -28,7 +28,7 @@ from turnwright.commands import (
 from turnwright.decide import Wave, resolution
 from turnwright.definition import AnyDefinition, TurnView
 from turnwright.deltas import AttemptReset, Delta
-from turnwright.errors import InvalidValue, ModelError
+from turnwright.errors import InvalidValue, ModelError, ModelErrorKind
 from turnwright.facts import (
     ApprovalDecided,
     BoundaryDecided,
@@ -47,7 +47,7 @@ from turnwright.facts import (
     RunSuspended,
     TurnStarted,
 )
-from turnwright.messages import AssistantMessage, Part, Text
+from turnwright.messages import AssistantMessage, Part, Text, flaw, flaw_of_parts
 from turnwright.ports import ApprovalRequest, Committed, Decision, Denied, Fresh, InFlight, Mismatch, ModelRequest
 from turnwright.state import RunState
 from turnwright.tools import DidNotHappen, Happened, Tool, ToolContext, ToolOutput, call_key, parts_of_output
@@ -58,6 +58,7 @@ __all__ = ["Performer"]
 Progress: TypeAlias = Callable[[int, str], None]
 
 FOREVER: Final = float("inf")
+MODEL_ERROR_KINDS: Final = frozenset(get_args(ModelErrorKind))
 RESERVE: Final = 0.005
 """Seconds of a deadline that an effect may not use, so that its result can still be recorded."""
 MESSAGE_LENGTH: Final = 4000
@@ -130,9 +131,10 @@ class Performer:
         match command:
             case AskModel():
                 limit = self._definition.limits.model_seconds
-                return (
-                    ModelFailed(command.turn, command.attempt, "timeout", f"{why} (limit {limit:g} s)", True, limit),
-                )
+                if why != "timed out":
+                    return (ModelFailed(command.turn, command.attempt, "cancelled", why, True, 0.0),)
+                message = f"timed out (limit {limit:g} s)"
+                return (ModelFailed(command.turn, command.attempt, "timeout", message, True, limit),)
             case ExecuteCall():
                 return self._unknown(command, why)
             case _:
@@ -171,16 +173,18 @@ class Performer:
             )
             answer = await ports.model.complete(request)
         except ModelError as error:
-            failure = (error.kind, str(error), error.retryable)
+            kind, message, retryable = error.kind, str(error), bool(error.retryable)
+            if kind not in MODEL_ERROR_KINDS:
+                kind, message = "internal", f"{kind}: {message}"
         except Exception as error:  # noqa: BLE001 - what a port raises is a fact
-            failure = ("internal", _told(error), False)
+            kind, message, retryable = "internal", _told(error), False
         else:
             seconds = ports.clock.monotonic() - began
-            if isinstance(answer, AssistantMessage):
+            wrong = flaw(answer)
+            if not wrong:
                 await self._settle(f"{state.opened.run_id}:{command.turn}#{command.attempt}", definition.cost, answer)
                 return ModelAnswered(command.turn, command.attempt, answer, seconds)
-            failure = ("malformed", f"the model port gave {type(answer).__name__}, not an AssistantMessage", True)
-        kind, message, retryable = failure
+            kind, message, retryable = "malformed", f"the model port gave no sound answer: {wrong}", True
         seconds = ports.clock.monotonic() - began
         return ModelFailed(command.turn, command.attempt, kind, message[:MESSAGE_LENGTH], retryable, seconds)
 
@@ -280,13 +284,9 @@ class Performer:
         seconds = self._ports.clock.monotonic() - began
         await self._settle(f"{command.effect_id}#{command.attempt}", tool.cost, None)
         shown, is_error = self._shown(tool, output)
-        value = (
-            shown[0].text
-            if is_error and isinstance(shown[0], Text)
-            else output.details
-            if isinstance(output, ToolOutput)
-            else output
-        )
+        value = output.details if isinstance(output, ToolOutput) else output
+        if is_error and isinstance(shown[0], Text):
+            value = shown[0].text
         shown, value = self._bounded(shown, value)
         return (CallFinished(call.turn, call.index, command.attempt, value, shown, is_error, seconds),)
 
@@ -300,15 +300,15 @@ class Performer:
             call.index,
             command.attempt,
             self._ports.tenant,
-            self._updates(call),
+            self._updates(tool, call),
         )
         try:
-            args, kwargs = tool.parameters.bind(call.arguments, context)
+            args, kwargs = tool.parameters.bind(call.arguments, context)  # type: ignore[arg-type] # JSON, once admitted
             if tool.is_async:
                 value = await tool.function(*args, **kwargs)  # type: ignore[misc]
             else:
                 value = await asyncio.to_thread(tool.function, *args, **kwargs)
-            return value if isinstance(value, ToolOutput) else plain(value)
+            return _recordable(value) if isinstance(value, ToolOutput) else plain(value)
         except Exception as error:  # noqa: BLE001 - a failing tool is a result that the model sees
             return ToolOutput(_told(error)[:MESSAGE_LENGTH], is_error=True)
 
@@ -318,8 +318,13 @@ class Performer:
         """Run under a key that outlives the run: what it gave before is given again, and nothing runs twice."""
         idempotency, call = self._ports.idempotency, command.call
         assert idempotency is not None and isinstance(call.arguments, dict)
-        namespace, name = f"{self._ports.tenant}/{tool.name}", key(call.arguments)
-        match await idempotency.begin(namespace, name, call.digest):
+        namespace = f"{self._ports.tenant}/{tool.name}"
+        try:
+            name = key(call.arguments)
+            begun = await idempotency.begin(namespace, name, call.digest)
+        except Exception as error:  # noqa: BLE001 - fail closed: nothing was dispatched
+            return ToolOutput(f"not executed: its key could not be reserved: {_told(error)}", is_error=True)
+        match begun:
             case Committed(result):
                 return result
             case InFlight():
@@ -333,17 +338,19 @@ class Performer:
         except asyncio.CancelledError:
             await idempotency.mark_unknown(namespace, name)
             raise
-        if isinstance(value, ToolOutput):
-            await idempotency.mark_unknown(namespace, name)
-        else:
-            await idempotency.commit(namespace, name, value)
+        try:
+            if isinstance(value, ToolOutput):
+                await idempotency.mark_unknown(namespace, name)
+            else:
+                await idempotency.commit(namespace, name, value)
+        except Exception:  # noqa: BLE001, S110 - the key stays taken, and the result is recorded all the same
+            pass
         return value
 
     def _shown(self, tool: Tool[..., object], output: object) -> tuple[tuple[Part, ...], bool]:
         """What the model sees of an output, and whether it is an error."""
         if isinstance(output, ToolOutput):
-            content = output.content
-            return (Text(content),) if isinstance(content, str) else tuple(content), output.is_error
+            return _parts(output), output.is_error
         if tool.output is not None:
             try:
                 output = tool.output.accept(output)  # type: ignore[arg-type]
@@ -355,7 +362,8 @@ class Performer:
         limit = self._definition.limits.output_bytes
         if sum([len(part.text) for part in shown if isinstance(part, Text)]) <= limit:
             return shown, value
-        kept, left = [], limit
+        kept: list[Part] = []
+        left = limit
         for part in shown:
             if isinstance(part, Text):
                 cut = (
@@ -366,8 +374,8 @@ class Performer:
                 left = max(0, left - len(part.text))
                 kept.append(Text(cut))
             else:
-                kept.append(part)  # type: ignore[arg-type]
-        return tuple(kept), kept[0].text
+                kept.append(part)
+        return tuple(kept), "".join([part.text for part in kept if isinstance(part, Text)])
 
     def _unknown(self, command: ExecuteCall, why: str) -> Sequence[Fact]:
         call = command.call
@@ -402,11 +410,24 @@ class Performer:
             why = f"reconcile failed: {_told(error)}"
         return CallInDoubt(call.turn, call.index, 0, why[:MESSAGE_LENGTH])
 
-    def _updates(self, call: CallAdmitted) -> Callable[[str], None]:
+    def _updates(self, tool: Tool[..., object], call: CallAdmitted) -> Callable[[str], None]:
         progress = self._progress
         if progress is None:
             return lambda _: None
-        return lambda text: progress(call.index, text) if call.turn == self._state.turn else None
+
+        def show(text: str) -> None:
+            if call.turn == self._state.turn:
+                progress(call.index, text)
+
+        if tool.is_async:
+            return show
+        loop = asyncio.get_running_loop()
+
+        def show_from_thread(text: str) -> None:
+            if not loop.is_closed():  # an abandoned thread may outlive it
+                loop.call_soon_threadsafe(show, text)
+
+        return show_from_thread
 
     # --- budgets
 
@@ -442,6 +463,7 @@ class Performer:
         )
 
     async def _settle(self, reservation: str, cost: Mapping[str, int], answer: AssistantMessage | None) -> None:
+        """Tell the budgets what was used. If they fail, the reservation stands, which is never too little to hold."""
         if self._ports.budgets is None:
             return
         actual = dict(cost)
@@ -450,7 +472,23 @@ class Performer:
         else:
             usage = answer.usage
             actual |= {"requests": 1, "input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
-        await self._ports.budgets.settle(reservation, actual)
+        try:
+            await self._ports.budgets.settle(reservation, actual)
+        except Exception:  # noqa: BLE001, S110 - a result that was paid for is recorded whatever its bill
+            pass
+
+
+def _parts(output: ToolOutput) -> tuple[Part, ...]:
+    return (Text(output.content),) if isinstance(output.content, str) else tuple(output.content)
+
+
+def _recordable(output: ToolOutput) -> ToolOutput:
+    """*output* as the journal can hold it: its content in parts, at least one of them, and its details as JSON."""
+    content = _parts(output)
+    wrong = flaw_of_parts(content)
+    if wrong:
+        raise TypeError(f"the content of a ToolOutput is text or parts: {wrong}")
+    return ToolOutput(content or (Text(""),), output.is_error, plain(output.details))
 
 
 def _is_intent(fact: Fact, command: Command) -> bool:
