@@ -14,7 +14,7 @@ from turnwright.memory import MemoryIdempotency
 from turnwright.messages import AssistantMessage, Image, Reasoning, Text, ToolCall, ToolMessage, Usage, flaw
 from turnwright.ports import Begun, Denied, Reserved
 from turnwright.streaming import stream_agent
-from turnwright.testing import Reply, ScriptedModel, call, fails, text
+from turnwright.testing import ScriptedModel, call, fails, text
 from turnwright.tools import Tool, ToolContext, ToolOutput
 
 
@@ -218,7 +218,7 @@ async def test_the_progress_of_a_plain_function_is_told_in_the_thread_of_the_loo
         threads.append(threading.current_thread().name)
         put(index, said)
 
-    stream.lifecycle.progress = progress  # type: ignore[method-assign]
+    stream.lifecycle.progress = progress  # type: ignore[method-assign, assignment]
     async with stream:
         items = [item async for item in stream]
 
