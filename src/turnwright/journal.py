@@ -55,14 +55,14 @@ def digest(fact: Fact) -> str:
 
 def decode(kind: str, version: int, body: bytes, *, position: int) -> Fact:
     """Read one fact. Raises JournalError for a kind or version this release does not know, and for a broken body."""
-    if kind not in KINDS or version > VERSION:
+    if kind not in KINDS or not 1 <= version <= VERSION:
         raise JournalError(
             position, f"{kind!r} version {version} was written by a newer release; upgrade turnwright to read it"
         )
     try:
         fact: Fact = _converter().structure(msgspec.json.decode(body), KINDS[kind])
     except Exception as error:
-        raise JournalError(position, f"the body is no {kind}: {error}") from error
+        raise JournalError(position, f"the body is no {kind} ({type(error).__name__})") from error
     return fact
 
 
@@ -72,8 +72,11 @@ def encode_word(word: Word) -> bytes:
 
 
 def decode_word(body: bytes) -> Word:
-    """Read an inbox word; the inverse of `encode_word`."""
-    word: Word = _converter().structure(msgspec.json.decode(body), Word)  # type: ignore[arg-type]
+    """Read an inbox word; the inverse of `encode_word`. Raises JournalError for what is none."""
+    try:
+        word: Word = _converter().structure(msgspec.json.decode(body), Word)  # type: ignore[arg-type]
+    except Exception as error:
+        raise JournalError(0, f"this is no word of an inbox ({type(error).__name__})") from error
     return word
 
 
@@ -84,14 +87,29 @@ def decode_message(body: bytes) -> AssistantMessage:
 
 @cache
 def _converter() -> Converter:
-    """Built on first use: importing turnwright does not import cattrs."""
+    """Built on first use: importing turnwright does not import cattrs. A value is never bent to fit its field."""
     from cattrs import Converter
 
-    converter = Converter(forbid_extra_keys=False)
+    converter = Converter(forbid_extra_keys=False, detailed_validation=False)
     converter.register_structure_hook_func(lambda declared: declared is object, lambda value, _: value)  # JSON
+    for plain in (str, bool, int):
+        converter.register_structure_hook(plain, _exactly)
+    converter.register_structure_hook(float, _seconds)
     for union in (Part, Word):
         converter.register_structure_hook(union, _tagged(converter, union))
     return converter
+
+
+def _exactly(value: T, kind: type[T]) -> T:
+    if type(value) is not kind:
+        raise TypeError(f"expected {kind.__name__}, got {type(value).__name__}")
+    return value
+
+
+def _seconds(value: object, _: type) -> float:
+    if type(value) is not float and type(value) is not int:
+        raise TypeError(f"expected a number, got {type(value).__name__}")
+    return float(value)
 
 
 def _tagged(converter: Converter, union: object) -> Callable[[dict[str, object], type], object]:
@@ -109,7 +127,7 @@ def _tidy(value: T) -> T:
         case list() | tuple():
             return type(value)([_tidy(each) for each in value])
         case _ if has(type(value)):
-            changed = {each.name: _tidy(getattr(value, each.name)) for each in fields(type(value)) if each.init}
-            return type(value)(**changed)
+            names = [each.name for each in fields(type(value)) if each.init]  # type: ignore[arg-type]
+            return type(value)(**{name: _tidy(getattr(value, name)) for name in names})
         case _:
             return value
