@@ -330,7 +330,7 @@ def resolution(
     match said:
         case Happened(output):
             if tool is not None and tool.output is not None:
-                output = tool.output.accept(output)
+                output = tool.output.accept(output)  # type: ignore[arg-type]
             return CallResolved(turn, index, True, output, parts_of_output(output), by)
         case DidNotHappen():
             message = "this call did not take effect; it may be issued again"
@@ -345,7 +345,7 @@ def standing(
     run_id, usage, transcript = state.opened.run_id, state.usage, state.transcript
     match state.ended:
         case RunCompleted(output):
-            typed = definition.output_schema.load(output)
+            typed = definition.output_schema.load(output)  # type: ignore[arg-type]
             return Completed(run_id=run_id, usage=usage, transcript=transcript, head=head, output=typed)
         case RunFailed(fault):
             return Failed(run_id=run_id, usage=usage, transcript=transcript, head=head, error=fault)
