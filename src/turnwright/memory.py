@@ -14,12 +14,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
 from attrs import define, field, frozen
 
-from turnwright import journal
+from turnwright import heads, journal
 from turnwright.canonical import decode, encode
 from turnwright.definition import Durability
 from turnwright.deltas import Delta
 from turnwright.errors import PortError
 from turnwright.evidence import Entry, Evidence
+from turnwright.heads import NO_CHANGE, Change, RunHead, RunStatus
 from turnwright.inbox import Word
 from turnwright.ports import (
     Append,
@@ -109,11 +110,23 @@ class _Run:
     """One run in a MemoryState: what a store writes in its head row, its journal and its inbox."""
 
     epoch: int = 0
-    held_until: float = 0.0
+    held_until: float | None = None
+    """When the lease ends; None once it was given back."""
+    crashes: int = 0
+    said: Change = NO_CHANGE
+    summed_up: int = 0
+    """How many entries are in *said*: what a head tells is worked out when somebody asks."""
     entries: list[Entry] = field(factory=list)
     appended: dict[str, int] = field(factory=dict)
     inbox: list[bytes] = field(factory=list)
     ended: bool = False
+
+    def sum_up(self) -> Change:
+        """What the entries say of the head."""
+        if self.summed_up < len(self.entries):
+            self.said = heads.change(self.entries[self.summed_up :], self.said)
+            self.summed_up = len(self.entries)
+        return self.said
 
 
 class MemoryState:
@@ -137,7 +150,8 @@ class MemoryState:
         again._runs = self._runs
         again._finished = self._finished
         for run in self._runs.values():
-            run.held_until = 0.0
+            if run.held_until is not None:
+                run.held_until = float("-inf")
         return again
 
     async def acquire(self, run_id: str, *, holder: str, seconds: float, create: bool = True) -> Lease | Busy | None:
@@ -148,16 +162,18 @@ class MemoryState:
                 return None
             run = self._runs[run_id] = _Run()
         now = self._monotonic()
-        if run.held_until > now:
-            return Busy(run.held_until - now)
+        if run.held_until is not None:
+            if run.held_until > now:
+                return Busy(run.held_until - now)
+            run.crashes += 1
         run.epoch += 1
         run.held_until = now + seconds
-        return Lease(run_id, run.epoch, len(run.entries), seconds)
+        return Lease(run_id, run.epoch, len(run.entries), seconds, run.crashes)
 
     async def renew(self, run_id: str, epoch: int, *, seconds: float) -> bool:
         """Extend the lease; see `State.renew`."""
         run = self._runs.get(run_id)
-        if run is None or run.epoch != epoch:
+        if run is None or run.epoch != epoch or run.held_until is None:
             return False
         run.held_until = self._monotonic() + seconds
         return True
@@ -167,7 +183,7 @@ class MemoryState:
         run = self._runs.get(run_id)
         if run is None or run.epoch != epoch:
             return
-        run.held_until = 0.0
+        run.held_until = None
         if run.ended:
             self._retire(run_id)
         elif not run.entries:
@@ -188,6 +204,8 @@ class MemoryState:
         version = len(run.entries)
         run.appended[append_id] = version
         run.ended = facts[-1].kind in journal.ENDINGS
+        if run.crashes and heads.change(facts).results:
+            run.crashes = 0
         return Appended(version)
 
     async def load(self, run_id: str, after: int = 0) -> Sequence[Entry]:
@@ -211,7 +229,40 @@ class MemoryState:
         run = self._runs.get(run_id)
         if run is None or len(run.inbox) <= after:
             return ()
-        return [(place, journal.decode_word(body)) for place, body in enumerate(run.inbox[after:], start=after + 1)]
+        words = enumerate(run.inbox[after:], start=after + 1)
+        return [(place, journal.decode_word(body)) for place, body in words if body]
+
+    async def runs(
+        self,
+        *,
+        status: RunStatus | None = None,
+        definition: str | None = None,
+        since: float | None = None,
+        limit: int = 100,
+    ) -> Sequence[RunHead]:
+        """The heads; see `State.runs`."""
+        found: list[RunHead] = []
+        for run_id, run in reversed(self._runs.items()):
+            if len(found) >= limit:
+                break
+            said = run.sum_up()
+            if (
+                said.status is not None
+                and status in (None, said.status)
+                and definition in (None, said.definition)
+                and (since is None or run.entries[-1].at >= since)
+            ):
+                found.append(_head(run_id, run, said))
+        return found
+
+    async def erase(self, run_id: str) -> None:
+        """Drop content; see `State.erase`."""
+        run = self._runs[run_id]
+        run.sum_up()
+        run.entries = [Entry(each.kind, each.schema, b"", each.seq, each.at, each.item) for each in run.entries]
+        run.inbox = [b""] * len(run.inbox)
+        run.epoch += 1
+        run.held_until = None
 
     def _retire(self, run_id: str) -> None:
         self._finished[run_id] = None
@@ -219,6 +270,11 @@ class MemoryState:
         while len(self._finished) > self._finished_kept:
             oldest, _ = self._finished.popitem(last=False)
             del self._runs[oldest]
+
+
+def _head(run_id: str, run: _Run, said: Change) -> RunHead:
+    newest = run.entries[-1]
+    return heads.head(said, run_id, version=newest.seq, updated_at=newest.at, epoch=run.epoch, crashes=run.crashes)
 
 
 class MemoryApprovals:

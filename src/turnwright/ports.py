@@ -18,6 +18,7 @@ from attrs import field, frozen
 from turnwright.definition import Durability, OutputSpec
 from turnwright.deltas import Delta
 from turnwright.evidence import Entry, Evidence
+from turnwright.heads import RunHead, RunStatus
 from turnwright.inbox import Word
 from turnwright.messages import AssistantMessage, Message
 from turnwright.tools import ToolSpec
@@ -35,6 +36,7 @@ __all__ = [
     "Budgets",
     "Busy",
     "Cancellation",
+    "Cipher",
     "Clock",
     "Committed",
     "Conflict",
@@ -57,6 +59,8 @@ __all__ = [
     "OutputSpec",
     "Policy",
     "Reserved",
+    "RunHead",
+    "RunStatus",
     "State",
     "Telemetry",
     "ToolChoice",
@@ -120,6 +124,8 @@ class Lease:
     version: int
     seconds: float
     """How long it is valid from when it was asked for, unless renewed."""
+    crashes: int = 0
+    """How many owners in a row let their lease run out instead of giving it back, with no result appended since."""
 
 
 @frozen
@@ -172,7 +178,7 @@ class State(Protocol):
         ...
 
     async def renew(self, run_id: str, epoch: int, *, seconds: float) -> bool:
-        """Extend the lease from now on. False: another epoch owns the run."""
+        """Extend the lease from now on. False: the run was given back, or another epoch owns it."""
         ...
 
     async def release(self, run_id: str, epoch: int) -> None:
@@ -182,13 +188,15 @@ class State(Protocol):
     async def append(self, run_id: str, epoch: int, expected: int, append_id: str, facts: Sequence[Entry]) -> Append:
         """Write *facts* and their evidence after entry number *expected*, all or nothing, and acknowledge.
 
-        Repeating an *append_id* that was written answers as it did then, so a lost acknowledgement is cured by asking
-        again. Raises PortError when the store cannot say whether it wrote.
+        Repeating an append that was written, with the same *append_id* and *expected*, answers as it did then, so a
+        lost acknowledgement is cured by asking again, even when the run has another owner by now. Raises PortError for
+        an unknown run and when the store cannot say whether it wrote. A cancelled append was written or not; asking
+        again tells.
         """
         ...
 
     async def load(self, run_id: str, after: int = 0) -> Sequence[Entry]:
-        """The entries after number *after*; empty for an unknown run."""
+        """The entries after number *after*; empty for an unknown run. One whose content is gone has an empty body."""
         ...
 
     async def evidence(self, run_id: str, after: int = 0) -> Sequence[Evidence]:
@@ -201,6 +209,36 @@ class State(Protocol):
 
     async def read(self, run_id: str, after: int = 0) -> Sequence[tuple[int, Word]]:
         """The words after position *after*, with their positions."""
+        ...
+
+    async def runs(
+        self,
+        *,
+        status: RunStatus | None = None,
+        definition: str | None = None,
+        since: float | None = None,
+        limit: int = 100,
+    ) -> Sequence[RunHead]:
+        """The runs that were written to, newest first, at most *limit*; *since* is about their newest entry."""
+        ...
+
+    async def erase(self, run_id: str) -> None:
+        """Drop the content of a run for good: the bodies of its entries and its inbox. KeyError: unknown run.
+
+        Its evidence stays and still verifies. Whoever holds the run is fenced. Harmless when repeated.
+        """
+        ...
+
+
+class Cipher(Protocol):
+    """Seals content at rest. What was sealed names its key, so that keys can be rotated; it is used from any thread."""
+
+    def seal(self, plaintext: bytes, associated_data: bytes) -> bytes:
+        """Encrypt and authenticate *plaintext*, bound to *associated_data*."""
+        ...
+
+    def open(self, sealed: bytes, associated_data: bytes) -> bytes:
+        """The plaintext. PortError for what was changed, moved, never sealed, or sealed with a key that is gone."""
         ...
 
 
