@@ -41,6 +41,7 @@ from turnwright_adapters._wire import (
     Http,
     Remembered,
     Reply,
+    ServerSentEvent,
     SseDecoder,
     Timeouts,
     ToolNames,
@@ -120,14 +121,14 @@ class ChatCompletionsModel:
         self.model = model
         self.provider = provider
         self.tool_mode = tool_mode
-        self._url = str(url).rstrip("/") + "/chat/completions"
+        self._url = str(url.copy_with(path=url.path.rstrip("/") + "/chat/completions"))
         self._headers = wire_headers(headers or {})
         self._key = api_key if callable(api_key) or api_key is None else lambda: api_key
         self._http = Http(client, timeouts)
         self._stream = stream
         self._compat = compat or (OPENAI if url.host.lower() == "api.openai.com" else Compat())
-        self._messages: Remembered[_Encoded] = Remembered(32 * 2**20)
-        self._tools: Remembered[tuple[bytes, ToolNames]] = Remembered(4 * 2**20)
+        self._messages: Remembered[Message, _Encoded] = Remembered()
+        self._tools: Remembered[ToolSpec, bytes] = Remembered()
 
     def __repr__(self) -> str:
         return f"<ChatCompletionsModel {self.model!r} of {self.provider!r}>"
@@ -144,14 +145,20 @@ class ChatCompletionsModel:
 
     async def complete(self, request: ModelRequest) -> AssistantMessage:
         """Give one complete answer, or raise ModelError."""
+        named = request.tool_choice not in {"auto", "required", "none"}
+        if named and all(tool.name != request.tool_choice for tool in request.tools):
+            raise ModelError(
+                "invalid_request", f"tool_choice {request.tool_choice!r} is no tool of this request", dispatched=False
+            )
         if self.tool_mode == "native":
             return await self._complete(request)
         constrained = constrain(request)
         return constrained.reply(await self._complete(constrained.request))
 
     async def _complete(self, request: ModelRequest) -> AssistantMessage:
+        """Give the answer to a request as it stands."""
         stream = request.on_delta is not None if self._stream is None else self._stream
-        tools, names = self._tools_of(request.tools)
+        names = ToolNames([tool.name for tool in request.tools])
         headers = {
             "content-type": "application/json",
             "accept": "text/event-stream" if stream else "application/json",
@@ -163,7 +170,7 @@ class ChatCompletionsModel:
         async with self._http.post(
             self._url,
             headers={name: value for name, value in {**headers, **self._headers}.items() if value is not None},
-            body=self._body(request, tools, stream=stream),
+            body=self._body(request, stream=stream),
             provider=self.provider,
             timeout=request.timeout,
         ) as reply:
@@ -173,17 +180,15 @@ class ChatCompletionsModel:
                 answer.take_whole(await reply.read())
             return answer.message()
 
-    def _body(self, request: ModelRequest, tools: bytes, *, stream: bool) -> bytes:
+    def _body(self, request: ModelRequest, *, stream: bool) -> bytes:
         """Return the request's body. Equal requests give equal bytes, and what is not asked for leaves none."""
         compat = self._compat
         options = {name: value for name, value in request.options.items() if value is not None}
         if taken := options.keys() & {"messages", "stream", "tools"}:
-            raise ModelError(
-                "invalid_request", f"the option {min(taken)!r} is not for a caller to set", dispatched=False
-            )
+            raise ModelError("invalid_request", f"the option {min(taken)!r} is not to be set", dispatched=False)
         if "max_tokens" in options:
             options[compat.max_tokens] = options.pop("max_tokens")
-        if not tools:
+        if not request.tools:
             options.pop("tool_choice", None)
             options.pop("parallel_tool_calls", None)
         elif request.tool_choice in {"none", "required"}:
@@ -194,43 +199,33 @@ class ChatCompletionsModel:
             options["stream"] = True
             if compat.stream_usage:
                 options["stream_options"] = {"include_usage": True}
-        instruction = request.instruction
+        instruction = [request.instruction] if request.instruction else []
         if request.output is not None:
-            if compat.output == "always" or (compat.output == "without_tools" and not tools):
+            if compat.output == "always" or (compat.output == "without_tools" and not request.tools):
                 strict = {"strict": True} if compat.strict_output else {}
                 shape = {"name": wire_name(request.output.name), "schema": request.output.schema, **strict}
                 # Members stay in the order of the schema: it is the order in which they are written.
                 options["response_format"] = msgspec.Raw(encode({"type": "json_schema", "json_schema": shape}))
             else:
                 schema = encode(request.output.schema).decode()
-                instruction += f"\n\nGive your final answer as JSON alone, valid under this JSON Schema:\n{schema}"
-        head = encode({"model": options.pop("model", self.model)})
-        rest = b"," + encode(options, ordered=True)[1:-1] if options else b""
+                instruction.append(f"Give your final answer as JSON alone, valid under this JSON Schema:\n{schema}")
         messages = self._encoded(request.messages)
         if instruction:
-            messages = [encode({"role": compat.system_role, "content": instruction.lstrip("\n")}), *messages]
-        tail = b',"tools":' + tools if tools else b""
-        return b"".join([head[:-1], rest, b',"messages":[', b",".join(messages), b"]", tail, b"}"])
-
-    def _tools_of(self, tools: tuple[ToolSpec, ...]) -> tuple[bytes, ToolNames]:
-        made = self._tools.get(tools)
-        if made is None:
-            data = encode([_tool(tool) for tool in tools]) if tools else b""
-            made = data, ToolNames([tool.name for tool in tools])
-            self._tools.keep(tools, made, 1_000 + 2 * len(data))
-        return made
+            messages.insert(0, encode({"role": compat.system_role, "content": "\n\n".join(instruction)}))
+        members = [encode({"model": options.pop("model", self.model)})[1:-1]]
+        if options:
+            members.append(encode(options, ordered=True)[1:-1])
+        members.append(b'"messages":[' + b",".join(messages) + b"]")
+        if request.tools:
+            members.append(b'"tools":[' + b",".join([self._tools.of(tool, _tool) for tool in request.tools]) + b"]")
+        return b"{" + b",".join(members) + b"}"
 
     def _encoded(self, messages: Sequence[Message]) -> list[bytes]:
         """Return the JSON of each message. Each is encoded once, however many requests it is in."""
         chunks: list[bytes] = []
         pictures: list[bytes] = []
-        known = self._messages
         for message in paired(messages):
-            made = known.get(message)
-            if made is None:
-                made = self._encode(message)
-                known.keep(message, made, 500 + len(made[0]) + sum(map(len, made[1])))
-            chunk, images = made
+            chunk, images = self._messages.of(message, self._encode)
             if pictures and type(message) is not ToolMessage:
                 chunks.append(_pictures(pictures))
                 pictures = []
@@ -296,12 +291,12 @@ _Encoded: TypeAlias = tuple[bytes, tuple[bytes, ...]]
 """A message's JSON, and that of the images that follow once all results of its batch are there."""
 
 
-def _tool(tool: ToolSpec) -> dict[str, object]:
+def _tool(tool: ToolSpec) -> bytes:
     parameters = {key: value for key, value in tool.parameters.items() if key != "$schema"}
     if parameters.get("type") == "object":
         parameters.setdefault("properties", {})
     function = {"name": wire_name(tool.name), "description": tool.description, "parameters": parameters}
-    return {"type": "function", "function": function}
+    return encode({"type": "function", "function": function})
 
 
 def _image(image: Image) -> dict[str, object]:
@@ -340,12 +335,12 @@ async def _listen(reply: Reply, answer: _Answer) -> None:
     async with aclosing(reply.chunks()) as chunks:
         async for chunk in chunks:
             for event in decoder.feed(chunk):
-                answer.hear(event.data, event.event)
+                answer.hear(event)
             if answer.finished:
                 break
         else:
             for event in decoder.close():
-                answer.hear(event.data, event.event, last=True)
+                answer.hear(event, last=True)
         if answer.finished:
             await _hear_out(chunks, decoder, answer)
     if not answer.finished:
@@ -359,7 +354,7 @@ async def _hear_out(chunks: AsyncIterator[bytes], decoder: SseDecoder, answer: _
         async with asyncio.timeout(LINGER if answer.done else SETTLE) as bound:
             async for chunk in chunks:
                 for event in decoder.feed(chunk):
-                    answer.hear(event.data, event.event)
+                    answer.hear(event)
                 if answer.done:
                     bound.reschedule(min(bound.when() or 0.0, loop.time() + LINGER))
     except TimeoutError:
@@ -424,21 +419,21 @@ class _Answer:
         """Whether the provider said that the answer is all there."""
         return self.done or self._finish is not None
 
-    def hear(self, data: bytes, event: str = "", *, last: bool = False) -> None:
+    def hear(self, event: ServerSentEvent, *, last: bool = False) -> None:
         """Take one event of a stream; the *last* one may have been cut."""
         if self.done:
             return
-        if data.strip() == b"[DONE]":
+        if event.data.strip() == b"[DONE]":
             self.done = True
             return
         try:
-            payload = decode(data)
+            payload = decode(event.data)
         except ValueError:
             if last:
                 raise ModelError("connection", "the stream ended in the middle of an event", retryable=True) from None
             raise ModelError("malformed", "an event of the stream is not JSON", retryable=True) from None
         if isinstance(payload, dict):
-            self._take(payload, "delta", event)
+            self._take(payload, "delta", event.event)
 
     def take_whole(self, data: bytes) -> None:
         """Take a reply that was not streamed."""
@@ -454,7 +449,7 @@ class _Answer:
     def _take(self, payload: dict[str, object], key: str, event: str) -> None:
         choices = payload.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
-        if not isinstance(choice, dict):
+        if not isinstance(choice, dict) or choice.get("index"):  # of several alternatives the first is the answer
             choice = {}
         if payload.get("error") or choice.get("error") or (choices is None and _tells_error(payload, event)):
             raise provider_error(self._provider, choice if choice.get("error") else payload)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from functools import cache
 from typing import Final, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -173,7 +175,12 @@ async def _life(client: httpx.AsyncClient) -> AsyncGenerator[None, None]:
 
 def _new_client() -> httpx.AsyncClient:
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=30.0)
-    return httpx.AsyncClient(limits=limits)
+    return httpx.AsyncClient(limits=limits, verify=_trusted())
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    return httpx.create_ssl_context()  # reading the certificates takes longer than a short request
 
 
 class _Trail:

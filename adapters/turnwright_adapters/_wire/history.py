@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Generic, TypeVar
+from weakref import ref
 
 from attrs import evolve as replace
 
 from turnwright.messages import AssistantMessage, Message, Text, ToolCall, ToolMessage
 
-T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 
 LOST_RESULT: Final = "(no result was recorded; the call may or may not have run)"
 
@@ -68,25 +70,22 @@ def _distinct_ids(calls: Sequence[ToolCall]) -> list[str]:
     return ids
 
 
-class Remembered(Generic[T]):
-    """What was made of an object, by the object's identity, while there is room; what came first goes first.
-
-    The objects are kept alive with what was made of them, so that an identity is never taken for another's. *room* is
-    in bytes.
+class Remembered(Generic[K, V]):
+    """What was made of values, by their identity, for as long as they live: so nothing of a run outlives its
+    messages.
     """
 
-    def __init__(self, room: int) -> None:
-        self._room = room
-        self._made: dict[int, tuple[object, T, int]] = {}
+    def __init__(self) -> None:
+        self._made: dict[int, tuple[ref[K], V]] = {}
 
-    def get(self, key: object) -> T | None:
-        """Return what was made of *key*, None if that is not known."""
-        made = self._made.get(id(key))
-        return None if made is None else made[1]
+    def __len__(self) -> int:
+        return len(self._made)
 
-    def keep(self, key: object, made: T, size: int) -> None:
-        """Remember *made* of *key*; *size* in bytes."""
-        if self._made.setdefault(id(key), (key, made, size))[1] is made:
-            self._room -= size
-        while self._room < 0 and len(self._made) > 1:
-            self._room += self._made.pop(next(iter(self._made)))[2]
+    def of(self, value: K, make: Callable[[K], V]) -> V:
+        """Return what was made of *value*; the first time, *make* it."""
+        known = self._made.get(id(value))
+        if known is not None:
+            return known[1]
+        made, place, forget = make(value), id(value), self._made.pop
+        self._made[place] = (ref(value, lambda _: forget(place, None)), made)
+        return made

@@ -91,7 +91,7 @@ class SseDecoder:
                     self.last_event_id = value.decode(errors="replace")
                 return
         self._data.append(value)
-        self._size += len(value)
+        self._size += len(value) + 1
         self._bound(self._size)
 
     def _dispatch(self, events: list[ServerSentEvent]) -> None:

@@ -48,9 +48,9 @@ class RawReply:
 
     *body* is one piece or several, and each is sent on its own; *split* cuts them into pieces of that many bytes.
     After *cut_at* bytes of the body the connection is closed (by *reset* with a TCP reset); after *stall_at* bytes
-    nothing more is sent and the connection stays open. *drop* closes it before the first byte. *keep_open* sends the
-    whole body and never its end. *framing* tells how the client finds the end: by chunks, by a content length, or by
-    the end of the connection.
+    nothing more is sent and the connection stays open. *drop* closes it before the first byte of the head, *silent*
+    sends none and leaves it open. *keep_open* sends the whole body and never its end. *framing* tells how the client
+    finds the end: by chunks, by a content length, or by the end of the connection.
     """
 
     body: tuple[bytes, ...] = field(default=(), converter=_pieces)
@@ -61,6 +61,7 @@ class RawReply:
     stall_at: int | None = None
     keep_open: bool = False
     drop: bool = False
+    silent: bool = False
     reset: bool = False
     framing: Literal["chunked", "length", "close"] = "chunked"
 
@@ -68,32 +69,37 @@ class RawReply:
 class ByteServer:
     """Answers each request with the next of *replies*, or with what the function *replies* gives for it.
 
-    The last reply of a list answers all later requests too. What came is in `requests`. Leaving the context closes
-    every connection.
+    The last reply of a list answers all later requests too. Inside its context `url` is its address; what came is in
+    `requests`, and `connections` counts those that were ever opened. Leaving the context closes every connection.
     """
 
     def __init__(self, replies: Iterable[RawReply] | Callable[[SeenRequest], RawReply]) -> None:
+        self.url = ""
         self.requests: list[SeenRequest] = []
         self.connections = 0
         self._replies = replies if callable(replies) else _in_turn(list(replies))
         self._open: set[asyncio.StreamWriter] = set()
+        self._handlers: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Condition()
 
-    @property
-    def url(self) -> str:
-        """The server's address, such as http://127.0.0.1:40123."""
-        host, port = self._server.sockets[0].getsockname()
-        return f"http://{host}:{port}"
-
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        host, port = self._server.sockets[0].getsockname()
+        self.url = f"http://{host}:{port}"
         return self
 
     async def __aexit__(self, *error: object) -> None:
+        # A connection that is being accepted while its server closes is never closed itself (an old fault of
+        # asyncio), so we stop accepting first and let what was accepted arrive.
+        for listening in self._server.sockets:
+            asyncio.get_running_loop().remove_reader(listening)
+        for _ in range(3):
+            await asyncio.sleep(0)
         self._server.close()
-        for writer in list(self._open):
+        for writer in self._open:
             writer.transport.abort()
-        await self.until(lambda: not self._open)
+        if self._handlers:
+            await asyncio.wait(self._handlers, timeout=10.0)
 
     @property
     def open_connections(self) -> int:
@@ -105,10 +111,14 @@ class ByteServer:
         async with asyncio.timeout(within), self._changed:
             await self._changed.wait_for(holds)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        connection = self.connections
         self._open.add(writer)
+        handler = asyncio.create_task(self._serve(self.connections, reader, writer))
+        self._handlers.add(handler)
+        handler.add_done_callback(self._handlers.discard)
+
+    async def _serve(self, connection: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await self._tell()
             while (request := await _read(reader, connection)) is not None:
@@ -152,6 +162,8 @@ async def _play(reply: RawReply, reader: asyncio.StreamReader, writer: asyncio.S
     """Send *reply*; return whether the connection can take another request."""
     if reply.drop:
         return _closed(reply, writer)
+    if reply.silent:
+        return await _left(reader)
     framing = {
         "chunked": {"transfer-encoding": "chunked"},
         "length": {"content-length": str(sum(map(len, reply.body)))},
@@ -173,8 +185,7 @@ async def _play(reply: RawReply, reader: asyncio.StreamReader, writer: asyncio.S
     if left is not None and reply.cut_at is not None:
         return _closed(reply, writer)
     if left is not None or reply.keep_open:
-        await reader.read()  # until the client has had enough
-        return False
+        return await _left(reader)
     if reply.framing == "chunked":
         writer.write(b"0\r\n\r\n")
     await writer.drain()
@@ -185,6 +196,11 @@ def _split(body: Sequence[bytes], size: int | None) -> Iterable[bytes]:
     if size is None:
         return body
     return [piece[start : start + size] for piece in body for start in range(0, len(piece), size)]
+
+
+async def _left(reader: asyncio.StreamReader) -> bool:
+    await reader.read()  # until the client has had enough
+    return False
 
 
 def _closed(reply: RawReply, writer: asyncio.StreamWriter) -> bool:
