@@ -1,1 +1,37 @@
-"""One conformance suite per port, to subclass."""
+"""What every adapter of a port must do, as tests to subclass: one suite for each port.
+
+A suite is a class of pytest tests with one hook, `make`, which gives the adapter under test. To prove your own adapter,
+install turnwright with its `testing` extra, subclass the suite in your tests, and say how the adapter is made::
+
+    from pathlib import Path
+
+    from turnwright_contracts import StateSuite
+
+    class TestMyState(StateSuite):
+        durability = "power"
+
+        def make(self, place: Path, *, finished_kept: int | None = None) -> MyState:
+            return MyState(place / "runs", keep=finished_kept)
+
+What `make` gives is used as an asynchronous context manager, so that the adapter can open and close what it needs;
+`contextlib.nullcontext(adapter)` serves one that needs neither. An empty directory, *place*, belongs to each test.
+Where an adapter cannot do what its port leaves open, the suite has a class attribute that says so; a test that needs
+it is then skipped by name, so that a reader of the report sees what was not proven.
+
+The tests are plain functions that run a loop of their own: no plugin is needed, no test waits longer than
+`running.BOUND` seconds, and none sleeps.
+
+| suite | port |
+| --- | --- |
+| `StateSuite` | state: journal, evidence, inbox, leases, many runs |
+"""
+
+import pytest
+
+pytest.register_assert_rewrite(*[f"{__name__}.{suite}" for suite in ("state",)])
+
+# After the line above: what is asserted in the suites explains itself.
+from turnwright_contracts.author import Author, told  # noqa: E402
+from turnwright_contracts.state import StateSuite  # noqa: E402
+
+__all__ = ["Author", "StateSuite", "told"]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Literal, TypeAlias
 
 import msgspec
-from attrs import astuple, frozen
+from attrs import frozen
 
 from turnwright.evidence import Entry
 
@@ -85,7 +85,8 @@ _declared = msgspec.json.Decoder(_Declared).decode
 
 def change(entries: Iterable[Entry], before: Change = NO_CHANGE) -> Change:
     """Work out what appending *entries* changes in the head of their run, on top of what changed *before*."""
-    status, reason, definition, fingerprint, opened_at, results = astuple(before)
+    status, reason, results = before.status, before.reason, before.results
+    definition, fingerprint, opened_at = before.definition, before.fingerprint, before.opened_at
     for entry in entries:
         kind = entry.kind
         if kind in STATUSES:
