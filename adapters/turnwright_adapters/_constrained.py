@@ -30,17 +30,13 @@ from turnwright.messages import (
     UserMessage,
 )
 from turnwright.ports import ModelRequest, OutputSpec
-from turnwright_adapters._wire import as_object_text, encode, is_object_text
+from turnwright_adapters._wire import as_object_text, decode, encode, is_object_text
 
 __all__ = ["Constrained", "constrain", "shown"]
 
-_INSTRUCTION: Final = """
-
+_INSTRUCTION: Final = """\
 You reply with one JSON object and nothing else. To call a tool, write {"tool": its name, "arguments": its arguments}; \
-you will be shown its result. When you have all you need, write {"answer": your answer}.
-
-Tools:
-"""
+you will be shown its result. When you have all you need, write {"answer": your answer}."""
 
 
 @frozen
@@ -56,10 +52,10 @@ class Constrained:
         Of a reply that was cut, what is there of the call or of the answer; one that is neither, from a server that
         does not hold to schemas, is taken as the answer's text.
         """
-        if not self.original.tools:
+        if not message.text.strip():
             return message
         turn, attempt, watch = self.original.turn, self.original.attempt, self.original.on_delta
-        meaning = _read(message.text)
+        meaning = _read(message.text, cut=message.stop_reason != "stop")
         told = self.request.on_delta.told if isinstance(self.request.on_delta, _Watch) else ""
         rest = meaning.text.removeprefix(told)
         thoughts = [part for part in message.parts if isinstance(part, Reasoning)]
@@ -82,31 +78,34 @@ class _Meaning:
     text: str
 
 
-def _read(reply: str) -> _Meaning:
+def _read(reply: str, *, cut: bool) -> _Meaning:
     try:
         found = _reply.decode(reply)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         seen = _Watch(lambda _: None)
         seen(TextDelta(0, 0, reply))
-        return _Meaning(seen.tool, seen.told if seen.begun else reply)
+        return _Meaning(seen.tool, seen.told if seen.tool is not None or (seen.begun and cut) else reply)
     if "tool" in found:
         return _Meaning(_text(found["tool"]), bytes(found["arguments"]).decode() if "arguments" in found else "{}")
     return _Meaning(None, _text(found["answer"]) if "answer" in found else reply)
 
 
 def constrain(request: ModelRequest) -> Constrained:
-    """Return *request* as one without tools, whose reply is a call or the answer in JSON."""
-    if not request.tools:
-        return Constrained(request, request)
-    tools = "\n".join(
+    """Return *request*, which has tools, as one without, whose reply is a call or the answer in JSON."""
+    told = [request.instruction] if request.instruction else []
+    told.append(_INSTRUCTION)
+    if request.output is not None:
+        told.append(f"The answer is JSON that is valid under this schema:\n{encode(request.output.schema).decode()}")
+    tools = [
         encode({"tool": tool.name, "description": tool.description, "arguments": tool.parameters}).decode()
         for tool in request.tools
-    )
+    ]
+    told.append("\n".join(["Tools:", *tools]))
     return Constrained(
         request,
         replace(
             request,
-            instruction=request.instruction + _INSTRUCTION + tools,
+            instruction="\n\n".join(told),
             tools=(),
             tool_choice="auto",
             output=OutputSpec("reply", _schema(request)),
@@ -190,8 +189,8 @@ _reply: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 def _text(raw: msgspec.Raw) -> str:
     """Return the string that *raw* JSON is, or its JSON text if it is no string."""
     data = bytes(raw)
-    value = msgspec.json.decode(data)
-    return value if isinstance(value, str) else data.decode()
+    value = decode(data)
+    return well_formed(value) if isinstance(value, str) else data.decode()
 
 
 class _Watch:
@@ -202,50 +201,55 @@ class _Watch:
     """
 
     def __init__(self, watch: Callable[[Delta], None]) -> None:
-        self.told = ""
         self.tool: str | None = None
         self.begun = False
         self._watch = watch
-        self._written = ""
-        self._place = 0
+        self._told: list[str] = []
+        self._rest = ""
+        self._in_string = False
+
+    @property
+    def told(self) -> str:
+        return "".join(self._told)
 
     def __call__(self, delta: Delta) -> None:
         if not isinstance(delta, TextDelta):
             self._watch(delta)
             return
-        self._written += delta.text
+        self._rest += delta.text
         if not self.begun:
             self._begin()
-        if self.begun and (text := self._more_answer() if self.tool is None else self._more_arguments()):
-            self.told += text
+        if self.begun and (text := self._more_of_string() if self._in_string else self._more_of_json()):
+            self._told.append(text)
             if self.tool is None:
                 self._watch(replace(delta, text=text))
             else:
                 self._watch(ToolCallDelta(delta.turn, delta.attempt, 0, self.tool, text))
 
     def _begin(self) -> None:
-        if found := _ANSWER.match(self._written):
-            self.begun, self._place = True, found.end()
-        elif found := _TOOL.match(self._written):
-            self.begun, self._place = True, found.end()
+        if found := _ANSWER.match(self._rest):
+            self._in_string = bool(found[1])
+        elif found := _TOOL.match(self._rest):
             self.tool = json.loads(found[1], strict=False)
+        else:
+            return
+        self.begun = True
+        self._rest = self._rest[found.end() :]
 
-    def _more_answer(self) -> str:
-        found = _CHARACTERS.match(self._written, self._place)
+    def _more_of_string(self) -> str:
+        found = _CHARACTERS.match(self._rest)
         assert found is not None
-        end = found.end()
-        if _HALF.fullmatch(self._written, max(self._place, end - 6), end):
-            end -= 6
-        piece, self._place = self._written[self._place : end], end
+        piece = _HALF.sub(r"\1", found[0])
+        self._rest = self._rest[len(piece) :]
         return well_formed(json.loads(f'"{piece}"', strict=False))
 
-    def _more_arguments(self) -> str:
-        end = len(self._written.rstrip("} \t\r\n"))  # brackets at the end may be those of the reply
-        piece, self._place = self._written[self._place : end], max(self._place, end)
+    def _more_of_json(self) -> str:
+        piece = self._rest.rstrip("} \t\r\n")  # brackets at the end may be those of the reply
+        self._rest = self._rest[len(piece) :]
         return piece
 
 
-_ANSWER: Final = re.compile(r'\s*\{\s*"answer"\s*:\s*"')
+_ANSWER: Final = re.compile(r'\s*\{\s*"answer"\s*:\s*(?:(")|(?=[^"\s]))')
 _TOOL: Final = re.compile(r'\s*\{\s*"tool"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(?=\S)')
 _CHARACTERS: Final = re.compile(r'(?:[^"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
-_HALF: Final = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}")
+_HALF: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u[dD][89abAB][0-9a-fA-F]{2}\Z")

@@ -127,7 +127,8 @@ class ChatCompletionsModel:
         self._http = Http(client, timeouts)
         self._stream = stream
         self._compat = compat or (OPENAI if url.host.lower() == "api.openai.com" else Compat())
-        self._messages: Remembered[Message, _Encoded] = Remembered()
+        self._native: Remembered[Message, _Encoded] = Remembered()
+        self._shown: Remembered[Message, _Encoded] = Remembered()
         self._tools: Remembered[ToolSpec, bytes] = Remembered()
 
     def __repr__(self) -> str:
@@ -150,13 +151,12 @@ class ChatCompletionsModel:
             raise ModelError(
                 "invalid_request", f"tool_choice {request.tool_choice!r} is no tool of this request", dispatched=False
             )
-        if self.tool_mode == "native":
-            return await self._complete(request)
+        if self.tool_mode == "native" or not request.tools:
+            return await self._complete(request, self._encoded)
         constrained = constrain(request)
-        return constrained.reply(await self._complete(constrained.request))
+        return constrained.reply(await self._complete(constrained.request, self._encoded_as_shown))
 
-    async def _complete(self, request: ModelRequest) -> AssistantMessage:
-        """Give the answer to a request as it stands."""
+    async def _complete(self, request: ModelRequest, encoded: _Encoder) -> AssistantMessage:
         stream = request.on_delta is not None if self._stream is None else self._stream
         names = ToolNames([tool.name for tool in request.tools])
         headers = {
@@ -170,7 +170,7 @@ class ChatCompletionsModel:
         async with self._http.post(
             self._url,
             headers={name: value for name, value in {**headers, **self._headers}.items() if value is not None},
-            body=self._body(request, stream=stream),
+            body=self._body(request, encoded, stream=stream),
             provider=self.provider,
             timeout=request.timeout,
         ) as reply:
@@ -180,7 +180,7 @@ class ChatCompletionsModel:
                 answer.take_whole(await reply.read())
             return answer.message()
 
-    def _body(self, request: ModelRequest, *, stream: bool) -> bytes:
+    def _body(self, request: ModelRequest, encoded: _Encoder, *, stream: bool) -> bytes:
         """Return the request's body. Equal requests give equal bytes, and what is not asked for leaves none."""
         compat = self._compat
         options = {name: value for name, value in request.options.items() if value is not None}
@@ -209,7 +209,7 @@ class ChatCompletionsModel:
             else:
                 schema = encode(request.output.schema).decode()
                 instruction.append(f"Give your final answer as JSON alone, valid under this JSON Schema:\n{schema}")
-        messages = self._encoded(request.messages)
+        messages = _joined(encoded, request.messages)
         if instruction:
             messages.insert(0, encode({"role": compat.system_role, "content": "\n\n".join(instruction)}))
         members = [encode({"model": options.pop("model", self.model)})[1:-1]]
@@ -220,26 +220,13 @@ class ChatCompletionsModel:
             members.append(b'"tools":[' + b",".join([self._tools.of(tool, _tool) for tool in request.tools]) + b"]")
         return b"{" + b",".join(members) + b"}"
 
-    def _encoded(self, messages: Sequence[Message]) -> list[bytes]:
-        """Return the JSON of each message. Each is encoded once, however many requests it is in."""
-        chunks: list[bytes] = []
-        pictures: list[bytes] = []
-        for message in paired(messages):
-            chunk, images = self._messages.of(message, self._encode)
-            if pictures and type(message) is not ToolMessage:
-                chunks.append(_pictures(pictures))
-                pictures = []
-            if chunk:
-                chunks.append(chunk)
-            if images:
-                pictures += images
-        if pictures:
-            chunks.append(_pictures(pictures))
-        return chunks
+    def _encoded(self, message: Message) -> _Encoded:
+        return self._native.of(message, self._encode)
+
+    def _encoded_as_shown(self, message: Message) -> _Encoded:
+        return self._shown.of(message, lambda message: self._encode(shown(message)))
 
     def _encode(self, message: Message) -> _Encoded:
-        if self.tool_mode == "constrained":
-            message = shown(message)
         match message:
             case UserMessage():
                 return encode({"role": "user", "content": self._content(message.parts)}), ()
@@ -289,6 +276,27 @@ class ChatCompletionsModel:
 
 _Encoded: TypeAlias = tuple[bytes, tuple[bytes, ...]]
 """A message's JSON, and that of the images that follow once all results of its batch are there."""
+
+
+_Encoder: TypeAlias = Callable[[Message], _Encoded]
+
+
+def _joined(encoded: _Encoder, messages: Sequence[Message]) -> list[bytes]:
+    """Return the JSON of each message that is sent; *encoded* makes it once, however many requests it is in."""
+    chunks: list[bytes] = []
+    pictures: list[bytes] = []
+    for message in paired(messages):
+        chunk, images = encoded(message)
+        if pictures and type(message) is not ToolMessage:
+            chunks.append(_pictures(pictures))
+            pictures = []
+        if chunk:
+            chunks.append(chunk)
+        if images:
+            pictures += images
+    if pictures:
+        chunks.append(_pictures(pictures))
+    return chunks
 
 
 def _tool(tool: ToolSpec) -> bytes:

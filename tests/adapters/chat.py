@@ -137,8 +137,8 @@ async def sent_bytes(asked: ModelRequest, **options: object) -> bytes:
         return server.requests[0].body
 
 
-async def sent_messages(*messages: Message, **options: object) -> list[Object]:
+async def sent_messages(*messages: Message, tools: tuple[ToolSpec, ...] = (), **options: object) -> list[Object]:
     """Give the messages that a history becomes."""
-    body = await sent(request(*messages), **options)
+    body = await sent(request(*messages, tools=tools), **options)
     assert isinstance(body["messages"], list)
     return body["messages"]

@@ -34,10 +34,16 @@ from turnwright.messages import (
     Transcript,
     UserMessage,
 )
-from turnwright.ports import OutputSpec
+from turnwright.ports import ModelRequest, OutputSpec
 from turnwright.tools import ToolSpec
 from turnwright_adapters._wire import wire_name
 from turnwright_adapters.chat_completions import OPENAI, ChatCompletionsModel, Compat
+
+
+def body_of(asked: ModelRequest, **options: object) -> bytes:
+    """Give the bytes of the request that *asked* becomes, without sending it."""
+    model = ChatCompletionsModel("m", **options)  # type: ignore[arg-type]
+    return model._body(asked, model._encoded, stream=False)
 
 
 async def test_a_plain_request_has_no_more_than_it_asks_for() -> None:
@@ -79,7 +85,7 @@ async def test_equal_requests_give_equal_bytes(options: list[tuple[str, object]]
         b'"messages":[{"role":"user","content":"hi"}]}'
     )
 
-    assert expected == ChatCompletionsModel("m")._body(request(options=dict(options)), stream=False)
+    assert expected == body_of(request(options=dict(options)))
 
 
 @pytest.mark.parametrize(
@@ -268,7 +274,7 @@ async def test_arguments_that_go_back_are_always_an_object(raw: str) -> None:
     """Whatever the model wrote."""
     asked = request(AssistantMessage((ToolCall("c1", "f", raw),)))
 
-    body = json.loads(ChatCompletionsModel("m")._body(asked, stream=False))
+    body = json.loads(body_of(asked))
 
     assert isinstance(json.loads(body["messages"][0]["tool_calls"][0]["function"]["arguments"]), dict)
 
@@ -432,9 +438,7 @@ def histories(draw: st.DrawFn) -> list[Message]:
 @given(histories(), st.booleans())
 async def test_every_history_is_sent_in_a_valid_form(history: list[Message], images: bool) -> None:
     """Calls and results paired and in order with distinct ids, nothing empty."""
-    model = ChatCompletionsModel("m", compat=Compat(images=images))
-
-    messages = json.loads(model._body(request(*history), stream=False))["messages"] if history else []
+    messages = json.loads(body_of(request(*history), compat=Compat(images=images)))["messages"] if history else []
 
     open_calls: list[str] = []
     for message in messages:
@@ -461,13 +465,13 @@ async def test_a_message_is_encoded_once_and_forgotten_with_its_run() -> None:
     for turn in range(20):
         transcript = transcript.append(AssistantMessage((ToolCall(f"c{turn}", "f", "{}"),)))
         transcript = transcript.append(ToolMessage(f"c{turn}", "f", "ok"))
-    first = model._body(request(*transcript), stream=False)
-    encoded = len(model._messages)
+    first = model._body(request(*transcript), model._encoded, stream=False)
+    encoded = len(model._native)
 
-    again = model._body(request(*transcript.append(UserMessage("more"))), stream=False)
+    again = model._body(request(*transcript.append(UserMessage("more"))), model._encoded, stream=False)
 
     assert 41 == encoded
     assert again.startswith(first.removesuffix(b"]}"))
     del transcript
     gc.collect()
-    assert 0 == len(model._messages)
+    assert 0 == len(model._native)

@@ -71,9 +71,7 @@ def _distinct_ids(calls: Sequence[ToolCall]) -> list[str]:
 
 
 class Remembered(Generic[K, V]):
-    """What was made of values, by their identity, for as long as they live: so nothing of a run outlives its
-    messages.
-    """
+    """What was made of values, by their identity, for as long as they live: it outlives no run's messages."""
 
     def __init__(self) -> None:
         self._made: dict[int, tuple[ref[K], V]] = {}
