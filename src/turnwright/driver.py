@@ -8,14 +8,16 @@
 
 Recorded facts that need no acknowledgement before an effect ride with the next append. A text turn takes two appends,
 a turn with a tool four. An interruption (a cancelled task, the cancellation port, the deadline) stops the wave: what
-ended is recorded, what did not is left to recovery, which is the same path again.
+ended is recorded, what did not is left to recovery, which is the same path again. Every port call races it, and what is
+called on the way out has the grace and no more.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Final, Literal, Protocol
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from contextlib import suppress
+from typing import Final, Literal, Protocol, TypeVar
 
 from attrs import define, field
 
@@ -28,7 +30,7 @@ from turnwright.evidence import GENESIS, Entry
 from turnwright.facts import CallFinished, Fact, RunOpened, RunResumed, RunSuspended
 from turnwright.inbox import Cancel, LateResult
 from turnwright.performer import Performer
-from turnwright.ports import Append, Appended, Conflict, Fenced, Lease, Telemetry
+from turnwright.ports import Append, Appended, Cancellation, Conflict, Fenced, Lease, Telemetry
 from turnwright.state import RunState, evolve
 from turnwright.wiring import Ports
 
@@ -40,8 +42,18 @@ MARGIN: Final = 5.0
 POLL_SECONDS: Final = 1.0
 """How often a run that waits for a slow effect looks into its inbox."""
 APPEND_TRIES: Final = 5
+FOREVER: Final = float("inf")
 
-Interruption = Literal["cancelled", "deadline", "cancel"]
+T = TypeVar("T")
+
+Interruption = Literal["cancelled", "deadline"]
+
+
+class _Interrupted(Exception):
+    """The deadline passed, or the cancellation port spoke."""
+
+    def __init__(self, why: Interruption) -> None:
+        self.why: Interruption = why
 
 
 @define(eq=False)
@@ -89,6 +101,12 @@ class Driver:
         self._watch = watch
         self._performer = Performer(definition, ports, self.state, None if watch is None else watch.progress)
         self._appends = 0
+        self._sent = 0
+        """How much of the buffer was sent and is not acknowledged."""
+        self._taken_over = False
+        self._leaving = False
+        self._cancelled = False
+        self._watcher: asyncio.Task[None] | None = None
         self._wake: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._landed: list[_Running] = []
@@ -109,6 +127,7 @@ class Driver:
                 self._watch.seen(fact)
             self._last = entry
         self._version = self.state.length
+        self._taken_over = True
 
     def note(self, fact: Fact) -> None:
         """Fold *fact*; it is written with the next append."""
@@ -130,24 +149,33 @@ class Driver:
         return lambda: GENESIS if last is None else last.item[-1]
 
     async def flush(self) -> None:
-        """Write what is noted and wait for the acknowledgement. A lost one is cured by the same append id."""
-        if not self._buffer:
-            return
-        entries, self._buffer = self._buffer, []
-        told, self._told = self._told, []
-        lease = self._lease
-        self._appends += 1
-        append_id = f"{self._holder}-{self._appends}"
-        match await self._append(append_id, entries):
-            case Appended(version):
-                self._version = version
-            case Conflict(version):
-                raise LostLease(
-                    lease.run_id,
-                    f"run {lease.run_id!r} has {version} entries, not {self._version}: another holder wrote",
-                )
-            case Fenced():
-                raise LostLease(lease.run_id, f"run {lease.run_id!r} was taken over by another holder")
+        """Write what is noted and wait for the acknowledgement.
+
+        What was sent is sent again under the same append id until it is acknowledged: a lost acknowledgement, an error
+        and an interruption are cured alike.
+        """
+        while self._buffer:
+            if not self._sent:
+                self._sent = len(self._buffer)
+                self._appends += 1
+            entries, told = self._buffer[: self._sent], self._told[: self._sent]
+            lease = self._lease
+            match await self._append(f"{self._holder}-{self._appends}", entries):
+                case Appended(version):
+                    self._version = version
+                case Conflict(version):
+                    raise LostLease(
+                        lease.run_id,
+                        f"run {lease.run_id!r} has {version} entries, not {self._version}: another holder wrote",
+                    )
+                case Fenced():
+                    raise LostLease(lease.run_id, f"run {lease.run_id!r} was taken over by another holder")
+            del self._buffer[: self._sent], self._told[: self._sent]
+            self._sent = 0
+            self._tell(entries, told)
+
+    def _tell(self, entries: Sequence[Entry], told: Sequence[Fact]) -> None:
+        """Acknowledged facts go to whoever watches."""
         if self.ports.telemetry is not None:
             self._record(self.ports.telemetry, entries)
         if self._watch is not None:
@@ -175,37 +203,64 @@ class Driver:
 
     async def drive(self, *, max_turns: int | None, deadline: float | None) -> None:
         """Bring the run to rest. Afterwards `standing` tells how it stands."""
-        await self._read_inbox()
-        if self.state.suspended is not None and not self._resume(max_turns, deadline):
-            await self.flush()
-            return
+        if self.ports.cancellation is not None:
+            self._watcher = asyncio.get_running_loop().create_task(self._await_cancellation(self.ports.cancellation))
         try:
-            while not isinstance(wave := decide(self.definition, self.state), Rest):
-                if self.ports.budgets is not None:
-                    wave = await self._performer.reserve(wave)
-                for fact in wave.facts:
-                    self.note(fact)
-                if wave.commands:
-                    await self._perform(wave.commands)
-        except asyncio.CancelledError:
-            # Let the cancellation through, but first write, within a bounded time, what is known.
-            if self.state.suspended is None and self.state.ended is None:
-                self.note(RunSuspended("cancelled"))
-            await asyncio.wait_for(asyncio.shield(self.flush()), self.ports.grace)
+            await self._work(max_turns, deadline)
+            await self._race(self.flush())
+        except _Interrupted as interrupted:
+            self._suspend(interrupted.why)
+            await self._hurry(self.flush())
+        except BaseException as error:
+            # Let it through, but first write, within a bounded time, what is known.
+            if isinstance(error, asyncio.CancelledError):
+                self._suspend("cancelled")
+            with suppress(Exception):
+                await self._hurry(self._observe_late() if isinstance(error, LostLease) else self.flush())
             raise
         finally:
             if self._timer is not None:
                 self._timer.cancel()
-        await self.flush()
+            if self._watcher is not None:
+                await _end([self._watcher], self.ports.grace)
 
-    def _resume(self, max_turns: int | None, deadline: float | None) -> bool:
-        turns = self.state.max_turns if max_turns is None else max(max_turns, self.state.max_turns)
-        until = self.state.deadline if deadline is None else deadline
+    async def _work(self, max_turns: int | None, deadline: float | None) -> None:
+        await self._race(self._read_inbox())
+        if not self._take_up(max_turns, deadline):
+            return
+        while not isinstance(wave := decide(self.definition, self.state), Rest):
+            immediate = self._performer.is_immediate(wave.commands)
+            if not immediate:
+                self._heed()
+                if self.ports.budgets is not None:
+                    wave = await self._race(self._performer.reserve(wave))
+            for fact in wave.facts:
+                self.note(fact)
+            if immediate:
+                for command in wave.commands:
+                    for fact in await self._performer.perform(command):
+                        self.note(fact)
+            elif wave.commands:
+                await self._perform(wave.commands)
+
+    def _take_up(self, max_turns: int | None, deadline: float | None) -> bool:
+        """Whether there is something to do. A run that goes on, after a rest or a crash, says so."""
+        state = self.state
+        if not self._taken_over or state.ended is not None:
+            return True
+        turns = state.max_turns if max_turns is None else max(max_turns, state.max_turns)
+        until = state.deadline if deadline is None else deadline
         now = self.ports.clock.now()
-        if not may_resume(self.definition, self.state, max_turns=turns, now=now, deadline=until):
+        if state.suspended is not None and not may_resume(
+            self.definition, state, max_turns=turns, now=now, deadline=until
+        ):
             return False
         self.note(RunResumed(turns, until))
         return True
+
+    def _suspend(self, why: Interruption) -> None:
+        if self.state.suspended is None and self.state.ended is None:
+            self.note(RunSuspended("budget", "deadline") if why == "deadline" else RunSuspended("cancelled"))
 
     async def _read_inbox(self) -> bool:
         """Fold the words that came. True if one of them was `cancel`."""
@@ -223,35 +278,22 @@ class Driver:
 
     async def _perform(self, commands: Sequence[Command]) -> None:
         """Perform *commands* together and note their facts as they land."""
-        if self._performer.is_immediate(commands):
-            for command in commands:
-                for fact in await self._performer.perform(command):
-                    self.note(fact)
-            return
-        await self._renew()
-        await self.flush()
+        await self._race(self.flush())
+        await self._race(self._renew())
         loop = asyncio.get_running_loop()
         start = loop.time()
-        running = {_Running(command, start + self._performer.seconds(command)) for command in commands}
+        running = dict.fromkeys([_Running(command, start + self._performer.seconds(command)) for command in commands])
         for each in running:
             each.task = loop.create_task(self._carry_out(each))
-        watcher = self._watch_cancellation(loop)
         try:
-            interruption = await self._collect(running, loop)
-        except asyncio.CancelledError:
-            await self._stop(running, "cancelled")
+            cancel = await self._collect(running, loop)
+        except BaseException as error:
+            await self._stop(running, error.why if isinstance(error, _Interrupted) else "cancelled")
             raise
-        finally:
-            if watcher is not None:
-                watcher.cancel()
-        if interruption is None:
-            await self._read_inbox()
-            return
-        await self._stop(running, interruption)
-        if interruption == "deadline":
-            self.note(RunSuspended("budget", "deadline"))
-        elif interruption == "cancelled":
-            self.note(RunSuspended("cancelled"))
+        if cancel:
+            await self._stop(running, "cancelled")
+        else:
+            await self._race(self._read_inbox())
 
     async def _carry_out(self, each: _Running) -> Sequence[Fact]:
         try:
@@ -264,15 +306,8 @@ class Driver:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
-    def _watch_cancellation(self, loop: asyncio.AbstractEventLoop) -> asyncio.Task[object] | None:
-        if self.ports.cancellation is None:
-            return None
-        task = loop.create_task(_wait(self.ports.cancellation.wait))
-        task.add_done_callback(lambda _: self._rouse())
-        return task
-
-    async def _collect(self, running: set[_Running], loop: asyncio.AbstractEventLoop) -> Interruption | None:
-        """Wait until every command has its facts, or until something interrupts."""
+    async def _collect(self, running: dict[_Running, None], loop: asyncio.AbstractEventLoop) -> bool:
+        """Wait until every command has its facts. True if the word `cancel` came first."""
         poll_at = loop.time() + POLL_SECONDS
         while running:
             if not self._landed:
@@ -281,18 +316,18 @@ class Driver:
                 await self._wake
             await self._take(running)
             if not running:
-                return None
-            if self.ports.cancellation is not None and self.ports.cancellation.is_set():
-                return "cancelled"
-            if self._deadline_left() <= 0:
-                return "deadline"
+                return False
+            self._heed()
             self._expire(running, loop.time())
             if loop.time() >= poll_at:
                 poll_at = loop.time() + POLL_SECONDS
-                await self._renew()
-                if await self._read_inbox():
-                    return "cancel"
-        return None
+                # A store that is away for a moment is no reason to stop, as long as the lease holds.
+                with suppress(PortError):
+                    await self._race(self._renew())
+                    if await self._race(self._read_inbox()):
+                        return True
+                self._fence()
+        return False
 
     def _set_alarm(self, when: float, loop: asyncio.AbstractEventLoop) -> None:
         """Be woken by *when* at the latest. An alarm that is set for earlier serves as well, and outlives the wave."""
@@ -309,33 +344,36 @@ class Driver:
         self._rouse()
 
     def _deadline_left(self) -> float:
+        """What is left of the deadline in seconds; a run at rest has all the time."""
         deadline = self.state.deadline
-        return float("inf") if deadline is None else deadline - self.ports.clock.now()
+        if deadline is None or self.state.suspended is not None or self.state.ended is not None:
+            return FOREVER
+        return deadline - self.ports.clock.now()
 
-    async def _take(self, running: set[_Running]) -> None:
+    async def _take(self, running: dict[_Running, None]) -> None:
         """Note the facts of what has landed; write results at once while others still run, so that none can be lost."""
         landed, self._landed = self._landed, []
         results = False
         for each in landed:
             if each not in running:
                 continue  # it was abandoned, and its late answer is on its way to the inbox
-            running.discard(each)
+            del running[each]
             for fact in self._facts(each):
                 self.note(fact)
                 results = results or type(fact) is CallFinished
         if running and results:
-            await self.flush()
+            await self._race(self.flush())
 
     def _facts(self, each: _Running) -> Sequence[Fact]:
         if each.task.cancelled():
             return self._performer.unfinished(each.command, "timed out" if each.timed_out else "interrupted")
         return each.task.result()
 
-    def _expire(self, running: set[_Running], now: float) -> None:
+    def _expire(self, running: dict[_Running, None], now: float) -> None:
         """Cancel what ran out of time; abandon what does not end within the grace."""
         for each in [each for each in running if each.expires <= now]:
             if each.timed_out:
-                running.discard(each)
+                del running[each]
                 self._abandon(each)
                 for fact in self._performer.unfinished(each.command, "timed out"):
                     self.note(fact)
@@ -344,12 +382,9 @@ class Driver:
                 each.expires = now + self.ports.grace
                 each.task.cancel()
 
-    async def _stop(self, running: set[_Running], interruption: Interruption) -> None:
+    async def _stop(self, running: Collection[_Running], interruption: Interruption) -> None:
         """Cancel everything, wait for it within the grace, note what ended and what did not."""
-        for each in running:
-            each.task.cancel()
-        if running:
-            await asyncio.wait([each.task for each in running], timeout=self.ports.grace)
+        await _end([each.task for each in running], self.ports.grace)
         self._landed = []
         for each in running:
             if each.task.done() and not each.task.cancelled() and each.task.exception() is None:
@@ -363,9 +398,74 @@ class Driver:
 
     def _abandon(self, each: _Running) -> None:
         """Let go of a task that ignores its cancellation. What it says after all goes to the inbox, for people."""
+        _let_go(each.task)
         if isinstance(each.command, ExecuteCall):
             effect_id = each.command.effect_id
-            each.task.add_done_callback(lambda task: _post_late(self.ports, self._lease.run_id, effect_id, task))
+            each.task.add_done_callback(lambda task: self._observe(effect_id, task))
+
+    def _observe(self, effect_id: str, task: asyncio.Task[Sequence[Fact]]) -> None:
+        if not task.cancelled() and task.exception() is None:
+            for fact in task.result():
+                if isinstance(fact, CallFinished):
+                    _let_go(asyncio.get_running_loop().create_task(self._post_late(effect_id, fact)))
+
+    async def _observe_late(self) -> None:
+        """Leave what a worker that lost its lease has seen, as evidence for the next one and for people."""
+        for fact in self._told:
+            if isinstance(fact, CallFinished):
+                await self._post_late(self.state.effect_id(fact.turn, fact.index), fact)
+
+    async def _post_late(self, effect_id: str, fact: CallFinished) -> None:
+        await self.ports.state.post(self._lease.run_id, LateResult(effect_id, fact.output, fact.is_error))
+
+    # --- interruptions
+
+    async def _await_cancellation(self, cancellation: Cancellation) -> None:
+        await cancellation.wait()
+        self._cancelled = True
+        self._rouse()
+
+    def _interruption(self) -> Interruption | None:
+        if self.ports.cancellation is not None and (self._cancelled or self.ports.cancellation.is_set()):
+            return "cancelled"
+        return "deadline" if self._deadline_left() <= 0 else None
+
+    def _heed(self) -> None:
+        """Go no further once the deadline has passed or somebody has cancelled."""
+        if why := self._interruption():
+            raise _Interrupted(why)
+
+    async def _race(self, call: Coroutine[object, object, T]) -> T:
+        """Wait for a port, but no longer than the deadline and the cancellation allow."""
+        if self.state.deadline is None and self._watcher is None:
+            return await call
+        task = asyncio.get_running_loop().create_task(call)
+        try:
+            while not task.done() and not self._interruption():
+                left = self._deadline_left()
+                watched = {task, self._watcher} if self._watcher and not self._watcher.done() else {task}
+                await asyncio.wait(
+                    watched, timeout=left if left < FOREVER else None, return_when=asyncio.FIRST_COMPLETED
+                )
+        finally:
+            if not task.done():
+                await _end([task], self.ports.grace)
+        if task.done() and not task.cancelled():
+            return task.result()
+        raise _Interrupted(self._interruption() or "cancelled")
+
+    async def _hurry(self, call: Coroutine[object, object, None]) -> None:
+        """Wait for a port on the way out, no longer than the grace. PortError if it does not answer."""
+        self._leaving = True
+        task = asyncio.get_running_loop().create_task(call)
+        try:
+            await asyncio.wait([task], timeout=self.ports.grace)
+        finally:
+            if not task.done():
+                await _end([task], self.ports.grace)
+        if not task.done() or task.cancelled():
+            raise PortError(f"run {self._lease.run_id!r}: the state port did not answer in {self.ports.grace:g} s")
+        task.result()
 
     # --- the lease
 
@@ -379,21 +479,44 @@ class Driver:
             raise LostLease(lease.run_id, f"run {lease.run_id!r} was taken over by another holder")
         self._renew_at = now + RENEW_AFTER
         self._valid_until = now + LEASE_SECONDS - MARGIN
+        self._fence()
+
+    def _fence(self) -> None:
+        """Stop when the lease may have run out, by our own clock: another holder may be at work."""
+        if self.ports.clock.monotonic() >= self._valid_until:
+            run_id = self._lease.run_id
+            raise LostLease(run_id, f"run {run_id!r}: the lease could not be renewed in time")
+
+    async def release(self) -> None:
+        """Give the run back. Where that fails, the lease ends by itself."""
+        giving = self.ports.state.release(self._lease.run_id, self._lease.epoch)
+        with suppress(Exception):
+            if self._leaving or self._watcher is not None or self.state.deadline is not None:
+                await self._hurry(giving)
+            else:
+                await giving
 
 
-async def _wait(wait: Callable[[], object]) -> object:
-    return await wait()  # type: ignore[misc]
+_abandoned: set[asyncio.Task[object]] = set()
+"""Tasks that ignore their cancellation: kept from the garbage collector, so that they can end in their own time."""
 
 
-_late: set[asyncio.Task[int]] = set()
+def _let_go(task: asyncio.Task[T]) -> None:
+    _abandoned.add(task)
+    task.add_done_callback(_forget)
 
 
-def _post_late(ports: Ports, run_id: str, effect_id: str, task: asyncio.Task[Sequence[Fact]]) -> None:
-    if task.cancelled() or task.exception() is not None:
-        return
-    for fact in task.result():
-        if isinstance(fact, CallFinished):
-            word = LateResult(effect_id, fact.output, fact.is_error)
-            posting = asyncio.get_running_loop().create_task(ports.state.post(run_id, word))
-            _late.add(posting)
-            posting.add_done_callback(_late.discard)
+def _forget(task: asyncio.Task[T]) -> None:
+    _abandoned.discard(task)
+    if not task.cancelled():
+        task.exception()
+
+
+async def _end(tasks: Collection[asyncio.Task[T]], grace: float) -> None:
+    """Cancel *tasks* and wait for them, no longer than the grace. One that does not end is let go."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        _, left = await asyncio.wait(tasks, timeout=grace)
+        for task in left:
+            _let_go(task)

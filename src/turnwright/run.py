@@ -165,8 +165,8 @@ async def open_and_drive(
             raise RunBusy(run_id, retry_after)
         case Lease():
             pass
+    driver = Driver(definition, ports, lease, holder=holder, watch=watch)
     try:
-        driver = Driver(definition, ports, lease, holder=holder, watch=watch)
         if lease.version:
             await driver.load()
             _recognise(driver, definition, opening)
@@ -185,7 +185,7 @@ async def open_and_drive(
         await driver.drive(max_turns=max_turns, deadline=deadline)
         return standing(definition, driver.state, driver.head)
     finally:
-        await ports.state.release(run_id, lease.epoch)
+        await driver.release()
 
 
 def _check(run_id: object, max_turns: object, deadline: object, require: object) -> None:

@@ -93,5 +93,6 @@ def run(work: Coroutine[object, object, T]) -> T:
 
 
 def leftovers() -> set[asyncio.Task[object]]:
-    """The tasks, besides this one, that are still at work."""
-    return {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
+    """The tasks, besides this one and the test runner's, that are still at work."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    return {task for task in others if "TestRunner" not in getattr(task.get_coro(), "__qualname__", "")}
