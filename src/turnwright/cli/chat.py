@@ -5,6 +5,7 @@ What was said is kept in this process alone, and reaches the model through the c
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -64,6 +65,8 @@ def chat(command: ChatCommand, *, loop: EventLoop, screen: Screen) -> int:
     name, model = choose(command.answers, recording, loop=loop, screen=screen)
     attentive = screen.can_ask
     if attentive:
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401 - gives input() its line editing and history
         screen.note(f"{definition.name} with {name}. {HINT}")
     conversation = Conversation()
     codes = []

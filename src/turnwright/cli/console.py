@@ -7,9 +7,13 @@ command cannot do, goes to the standard error. Colour and a spinner are for term
 from __future__ import annotations
 
 import json
+import os
+import select
+import signal
 import sys
 import termios
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, assert_never
 
 from rich.console import Console
@@ -188,8 +192,10 @@ class Screen:
 
     def _answer(self, question: str) -> str:
         """Ask, and return the line that a person typed, empty if they ended the input."""
-        self._text(question)
-        line = sys.stdin.readline()
+        with _heard_signals() as signals:
+            self._text(question)
+            select.select([sys.stdin, signals], [], [])
+            line = sys.stdin.readline()
         self._in_line = not line
         return line
 
@@ -216,6 +222,20 @@ class Screen:
 
 def _console(*, stderr: bool) -> Console:
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+
+
+@contextmanager
+def _heard_signals() -> Iterator[int]:
+    """Give what becomes readable when a signal comes, because one that comes just before a read does not end it."""
+    heard, told = os.pipe()
+    os.set_blocking(told, False)
+    before = signal.set_wakeup_fd(told)
+    try:
+        yield heard
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(heard)
+        os.close(told)
 
 
 def _bounded(result: ToolMessage) -> str:
