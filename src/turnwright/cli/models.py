@@ -83,7 +83,9 @@ def choose(answers: Answers, recording: Path | None, *, loop: EventLoop, screen:
     name = answers.name or default_model(os.environ)
     try:
         model = model_of(name, os.environ)
-        screen.wait(f"starting {name}")
+        if name == LOCAL:
+            # No spinner: a first start shows how far it has fetched the weights.
+            screen.note("starting the local model")
         loop.open(model)
     except (PortError, MissingExtra) as error:
         if answers != Answers():
@@ -98,8 +100,6 @@ def choose(answers: Answers, recording: Path | None, *, loop: EventLoop, screen:
             ]
         )
         return f"replay:{recording.name}", _recorded(recording)
-    finally:
-        screen.rest()
     if answers.record is None:
         return name, model
     return name, _recorded(answers.record, model)
