@@ -23,7 +23,7 @@ from hashlib import sha256
 from math import isfinite
 from pathlib import PurePath
 from types import NoneType
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -44,7 +44,9 @@ _decoder = msgspec.json.Decoder()
 _long_number = re.compile(rb"[-+.0-9eE]{%d}" % (NUMBER_LENGTH + 1)).search
 _surrogate_escape = re.compile(rb"\\u[dD][89a-fA-F]").search
 _spaced_colon = re.compile(rb"[ \t\r\n]:").search
-_opening = re.compile(r"[\[{]").search
+_opening = re.compile(r"\{\s*[\"}]|\[\s*[\"\[\]{0-9tfn-]").search
+_fence = re.compile(r"```[^\n`]*\n\s*").finditer
+_end_of_fence = re.compile(r"\s*```").match
 _member = re.compile(r'"\s*:').search
 
 
@@ -76,7 +78,7 @@ def decode(text: str | bytes, *, depth: int = DEPTH) -> JSON:
 
 
 def encode(value: JSON, *, depth: int = DEPTH) -> bytes:
-    """Return the canonical encoding of *value*. Equal values give equal bytes, and `decode` gives the value back.
+    """Return the canonical encoding of *value*. Equal JSON gives equal bytes, and `decode` gives it back.
 
     Refused with `InvalidValue` that names the path: NaN and infinities, half a surrogate pair, keys that are not
     strings, more than *depth* levels, numbers of more than 40 characters.
@@ -122,18 +124,13 @@ def find_json(text: str) -> JSON:
     """
     text = text.strip()
     try:
-        end = _end_of_value(text, 0)
-        if end == len(text):
+        value = _read(text, 0)
+        if isinstance(value, _Whole) and value.end == len(text):
             return decode(text)
-        start = text.find("```")
-        while start != -1:
-            line_end = text.find("\n", start)
-            if line_end == -1:
-                break
-            end = _end_of_value(text, line_end)
-            if end is not None and text[end:].lstrip().startswith("```"):
-                return decode(text[line_end:end])
-            start = text.find("```", line_end)
+        for fence in _fence(text):
+            value = _read(text, fence.end())
+            if isinstance(value, _Whole) and _end_of_fence(text, value.end):
+                return decode(text[fence.end() : value.end])
         return _find_in_prose(text)
     except RecursionError:
         raise _refusal(f"nested deeper than {DEPTH} levels") from None
@@ -236,12 +233,36 @@ def _is_json(data: bytes) -> bool:
     return True
 
 
-def _end_of_value(text: str, start: int) -> int | None:
-    """Return where the JSON value at *start* ends, or None if none begins there."""
-    try:
-        return _lenient.raw_decode(text, len(text) - len(text[start:].lstrip()))[1]
-    except json.JSONDecodeError:
-        return None
+class _Whole(NamedTuple):
+    value: JSON
+    end: int
+
+
+class _Broken(NamedTuple):
+    reason: str
+    end: int
+
+
+def _read(text: str, start: int) -> _Whole | _Broken:
+    """Read the JSON value at *start*, in time that grows with the place where it ends or breaks, not with *text*.
+
+    The standard decoder counts the lines before an error from the start of what it was given. So it is given a window,
+    and a larger one as long as the window's end may be what broke the value.
+    """
+    size = 256
+    while True:
+        window = text[start : start + size]
+        all_of_it = start + size >= len(text)
+        try:
+            value, end = _lenient.raw_decode(window)
+        except json.JSONDecodeError as error:
+            # No token but a string is longer than the margin; one that is open is reported where it began.
+            if all_of_it or not (error.pos > size - 16 or error.msg.startswith("Unterminated")):
+                return _Broken(error.msg, start + error.pos)
+        else:
+            if all_of_it or end < size:  # a number may go on behind the window
+                return _Whole(value, start + end)
+        size *= 2
 
 
 def _find_in_prose(text: str) -> JSON:
@@ -249,17 +270,16 @@ def _find_in_prose(text: str) -> JSON:
     opening = _opening(text)
     while opening:
         start = opening.start()
-        try:
-            value, end = _lenient.raw_decode(text, start)
-        except json.JSONDecodeError as error:
-            end = max(error.pos, start + 1)
-            if _member(text, start, end):  # An object was begun and is broken: its inner parts are not the answer.
-                decode(text[start:])
-        else:
-            if not isinstance(value, list) or not all(type(item) is int for item in value):
+        found = _read(text, start)
+        match found:
+            case _Whole(list() as items, end) if all(type(item) is int for item in items):
+                citation = citation or decode(text[start:end])
+            case _Whole(_, end):
                 return decode(text[start:end])
-            citation = citation or decode(text[start:end])
-        opening = _opening(text, end)
+            case _Broken(reason, end):
+                if _member(text, start, end):  # an object was begun, so its inner parts are not the answer
+                    raise _refusal(f"the JSON in the answer is broken or cut off: {reason}")
+        opening = _opening(text, max(found.end, start + 1))
     if citation is None:
         raise _refusal("no JSON value in the answer")
     return citation

@@ -443,11 +443,11 @@ def test_an_answer_without_a_whole_value_is_refused(answer: str) -> None:
     ids=["braces", "brackets", "keys", "fences", "lines of fences", "escapes", "citations"],
 )
 def test_a_million_characters_are_searched_once(answer: str) -> None:
-    """The work is linear: an answer made to be searched again and again takes no longer than others."""
+    """The work is linear: seconds on a slow machine, where searching again from each bracket would take minutes."""
     began = clock.perf_counter()
     try:
         find_json(answer)
     except InvalidValue:
         pass
 
-    assert clock.perf_counter() - began < 5
+    assert clock.perf_counter() - began < 30
