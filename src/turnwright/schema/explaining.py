@@ -151,10 +151,10 @@ class _Explanation:
         fitting = sum(not issues for issues in found)
         if fitting:
             return [Issue("", "fits more than one of the alternatives")] if one and fitting > 1 else []
-        near = [issues for arm, issues in zip(arms, found, strict=True) if self._may_be(arm, value)] or found
-        if any(len(issues) > 1 or issues[0].path for issues in near):
-            return min(near, key=len)
-        return [Issue("", _either([issues[0].message for issues in near]))]
+        if all(len(issues) == 1 and not issues[0].path for issues in found):
+            return [Issue("", _either([issues[0].message for issues in found]))]
+        of_its_type = [issues for arm, issues in zip(arms, found, strict=True) if self._may_be(arm, value)]
+        return min(of_its_type or found, key=len)
 
     def _may_be(self, arm: JSON, value: JSON, references: int = 0) -> bool:
         """Tell whether *value* is of a type that *arm* names, if it names any."""

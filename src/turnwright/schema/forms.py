@@ -175,11 +175,12 @@ class Forms:
         return self._declared[hint]
 
     def _alias(self, hint: object, alias: object, arguments: tuple[object, ...], scope: Scope) -> Form:
+        name = getattr(alias, "__name__", "Alias")
         parameters = type_parameters(alias)
         variables = {**scope.variables, **dict(zip(parameters.values(), arguments, strict=False))}
-        inner = Scope(alias, parameters, scope, variables)
+        inner = Scope(alias, {name: alias, **parameters}, scope, variables)
         value = alias.__value__  # type: ignore[attr-defined]
-        return self._declare(hint, getattr(alias, "__name__", "Alias"), lambda _: self.of(value, inner))
+        return self._declare(hint, name, lambda _: self.of(value, inner))
 
     def _record(self, cls: type, scope: Scope) -> Form:
         docs = docs_of(cls)
