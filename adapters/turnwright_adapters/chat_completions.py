@@ -331,7 +331,7 @@ def _text(parts: Sequence[Part], *, images: bool) -> str:
 _NO_IMAGE: Final = "(an image that this model cannot see)"
 
 
-SETTLE: Final = 5.0
+SETTLE: Final = 2.0
 """Seconds that a stream may take after its finish reason to tell the usage and to end."""
 
 LINGER: Final = 0.05
@@ -351,8 +351,6 @@ async def _listen(reply: Reply, answer: _Answer) -> None:
                 answer.hear(event, last=True)
         if answer.finished:
             await _hear_out(chunks, decoder, answer)
-    if not answer.finished:
-        raise ModelError("connection", "the stream ended before the answer was finished", retryable=True)
 
 
 async def _hear_out(chunks: AsyncIterator[bytes], decoder: SseDecoder, answer: _Answer) -> None:
@@ -365,6 +363,8 @@ async def _hear_out(chunks: AsyncIterator[bytes], decoder: SseDecoder, answer: _
                     answer.hear(event)
                 if answer.done:
                     bound.reschedule(min(bound.when() or 0.0, loop.time() + LINGER))
+            for event in decoder.close():
+                answer.hear(event, last=True)
     except TimeoutError:
         pass
     except Exception as error:
@@ -437,9 +437,13 @@ class _Answer:
         try:
             payload = decode(event.data)
         except ValueError:
+            if last and self.finished:  # only its usage can be missing
+                return
             if last:
-                raise ModelError("connection", "the stream ended in the middle of an event", retryable=True) from None
-            raise ModelError("malformed", "an event of the stream is not JSON", retryable=True) from None
+                words = f"{self._provider}: the stream ended in the middle of an event"
+                raise ModelError("connection", words, retryable=True) from None
+            words = f"{self._provider}: an event of the stream is not JSON"
+            raise ModelError("malformed", words, retryable=True) from None
         if isinstance(payload, dict):
             self._take(payload, "delta", event.event)
 
@@ -572,7 +576,10 @@ class _Answer:
             self._on_delta(ToolCallDelta(self._turn, self._attempt, call.place, self._names.meant(call.name), text))
 
     def message(self) -> AssistantMessage:
-        """Return the finished answer."""
+        """Return the answer. ModelError if it was not finished, or if nothing was said."""
+        if not self.finished:
+            words = f"{self._provider}: the stream ended before the answer was finished"
+            raise ModelError("connection", words, retryable=True)
         if self._finish is None and not self._parts:
             raise ModelError("malformed", f"{self._provider}: the reply holds no answer", retryable=True)
         for call in self._calls:

@@ -496,6 +496,28 @@ async def test_what_breaks_after_the_finish_reason_breaks_nothing() -> None:
     assert ["hi", "hi"] == [answer.text for answer in answers]
 
 
+async def test_the_usage_may_be_the_last_event_and_may_be_cut() -> None:
+    """Told without its empty line it counts; told by half it does not, and the answer stands."""
+    usage = {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 3}}
+    body = sse(chunk({"content": "hi"}), chunk({}, "stop"), usage, end="").removesuffix(b"\n\n")
+
+    whole_usage = await hear(body)
+    half_usage = await hear(body[:-9])
+
+    assert Usage(input_tokens=5, output_tokens=3) == whole_usage.message.usage
+    assert ("hi", Usage()) == (half_usage.message.text, half_usage.message.usage)
+
+
+async def test_a_server_that_never_says_done_is_not_waited_for() -> None:
+    """Once the finish reason is there, the stream has a little time to tell its usage and to end."""
+    body = sse(chunk({"content": "hi"}), chunk({}, "stop"), end="")
+    async with ByteServer([RawReply(body, keep_open=True)]) as server, model_of(server) as model:
+        async with asyncio.timeout(20):
+            message = await model.complete(request(on_delta=lambda _: None))
+
+    assert "hi" == message.text
+
+
 @pytest.mark.case("oac-17")
 @pytest.mark.parametrize("content", [None, ""])
 async def test_an_empty_answer_that_was_truncated_says_so(content: str | None) -> None:
