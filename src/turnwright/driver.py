@@ -104,6 +104,7 @@ class Driver:
         self._sent = 0
         """How much of the buffer was sent and is not acknowledged."""
         self._taken_over = False
+        self._deadline: float | None = None
         self._leaving = False
         self._cancelled = False
         self._watcher: asyncio.Task[None] | None = None
@@ -203,10 +204,11 @@ class Driver:
 
     async def drive(self, *, max_turns: int | None, deadline: float | None) -> None:
         """Bring the run to rest. Afterwards `standing` tells how it stands."""
+        self._deadline = self.state.deadline if deadline is None else deadline
         if self.ports.cancellation is not None:
             self._watcher = asyncio.get_running_loop().create_task(self._await_cancellation(self.ports.cancellation))
         try:
-            await self._work(max_turns, deadline)
+            await self._work(max_turns)
             await self._race(self.flush())
         except _Interrupted as interrupted:
             self._suspend(interrupted.why)
@@ -224,9 +226,9 @@ class Driver:
             if self._watcher is not None:
                 await _end([self._watcher], self.ports.grace)
 
-    async def _work(self, max_turns: int | None, deadline: float | None) -> None:
+    async def _work(self, max_turns: int | None) -> None:
         await self._race(self._read_inbox())
-        if not self._take_up(max_turns, deadline):
+        if not self._take_up(max_turns):
             return
         while not isinstance(wave := decide(self.definition, self.state), Rest):
             immediate = self._performer.is_immediate(wave.commands)
@@ -243,19 +245,18 @@ class Driver:
             elif wave.commands:
                 await self._perform(wave.commands)
 
-    def _take_up(self, max_turns: int | None, deadline: float | None) -> bool:
+    def _take_up(self, max_turns: int | None) -> bool:
         """Whether there is something to do. A run that goes on, after a rest or a crash, says so."""
         state = self.state
         if not self._taken_over or state.ended is not None:
             return True
         turns = state.max_turns if max_turns is None else max(max_turns, state.max_turns)
-        until = state.deadline if deadline is None else deadline
-        now = self.ports.clock.now()
+        now, deadline = self.ports.clock.now(), self._deadline
         if state.suspended is not None and not may_resume(
-            self.definition, state, max_turns=turns, now=now, deadline=until
+            self.definition, state, max_turns=turns, now=now, deadline=deadline
         ):
             return False
-        self.note(RunResumed(turns, until))
+        self.note(RunResumed(turns, deadline))
         return True
 
     def _suspend(self, why: Interruption) -> None:
@@ -331,7 +332,7 @@ class Driver:
 
     def _set_alarm(self, when: float, loop: asyncio.AbstractEventLoop) -> None:
         """Be woken by *when* at the latest. An alarm that is set for earlier serves as well, and outlives the wave."""
-        if self.state.deadline is not None:
+        if self._deadline is not None:
             when = min(when, loop.time() + self._deadline_left())
         if self._timer is not None:
             if self._timer.when() <= when:
@@ -345,10 +346,9 @@ class Driver:
 
     def _deadline_left(self) -> float:
         """What is left of the deadline in seconds; a run at rest has all the time."""
-        deadline = self.state.deadline
-        if deadline is None or self.state.suspended is not None or self.state.ended is not None:
+        if self._deadline is None or self.state.suspended is not None or self.state.ended is not None:
             return FOREVER
-        return deadline - self.ports.clock.now()
+        return self._deadline - self.ports.clock.now()
 
     async def _take(self, running: dict[_Running, None]) -> None:
         """Note the facts of what has landed; write results at once while others still run, so that none can be lost."""
@@ -437,7 +437,7 @@ class Driver:
 
     async def _race(self, call: Coroutine[object, object, T]) -> T:
         """Wait for a port, but no longer than the deadline and the cancellation allow."""
-        if self.state.deadline is None and self._watcher is None:
+        if self._deadline is None and self._watcher is None:
             return await call
         task = asyncio.get_running_loop().create_task(call)
         try:
@@ -491,7 +491,7 @@ class Driver:
         """Give the run back. Where that fails, the lease ends by itself."""
         giving = self.ports.state.release(self._lease.run_id, self._lease.epoch)
         with suppress(Exception):
-            if self._leaving or self._watcher is not None or self.state.deadline is not None:
+            if self._leaving or self._watcher is not None or self._deadline is not None:
                 await self._hurry(giving)
             else:
                 await giving

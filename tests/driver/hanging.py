@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeVar
 
 from turnwright import AgentDefinition, MemoryState, Ports, tool
 from turnwright.evidence import Entry
 from turnwright.inbox import Word
 from turnwright.messages import AssistantMessage, Message
-from turnwright.ports import Append, ApprovalAnswer, ApprovalRequest, Denied, Lease, ModelRequest, NotDecided, Reserved
+from turnwright.ports import (
+    Append,
+    ApprovalAnswer,
+    ApprovalRequest,
+    Busy,
+    Denied,
+    Lease,
+    ModelRequest,
+    NotDecided,
+    Reserved,
+)
 from turnwright.testing import ScriptedModel, call, text
 
 __all__ = ["Hang", "HangingPort", "agent", "ports"]
-
-T = TypeVar("T")
 
 
 class Hang:
@@ -46,10 +53,6 @@ class Hang:
     def let_go(self) -> None:
         """End every wait."""
         self._free.set()
-
-
-async def _given(value: T) -> T:
-    return value
 
 
 class HangingPort(MemoryState):
@@ -120,7 +123,7 @@ class HangingPort(MemoryState):
         await self._maybe("release")
         await super().release(run_id, epoch)
 
-    async def acquire(self, run_id: str, *, holder: str, seconds: float, create: bool = True) -> Lease | object:  # type: ignore[override]
+    async def acquire(self, run_id: str, *, holder: str, seconds: float, create: bool = True) -> Lease | Busy | None:
         """Take."""
         await self._maybe("acquire")
         return await super().acquire(run_id, holder=holder, seconds=seconds, create=create)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 from attrs import evolve as replace
@@ -24,10 +24,10 @@ from turnwright import (
     run_agent,
     tool,
 )
-from turnwright.evidence import verify
+from turnwright.evidence import Entry, verify
 from turnwright.inbox import Cancel, LateResult, Steer
 from turnwright.messages import AssistantMessage, UserMessage
-from turnwright.ports import ModelRequest
+from turnwright.ports import Append, ModelRequest
 from turnwright.testing import ScriptedModel, call, text
 
 PLACES = ["model", "tool", "approvals", "context", "guard", "check", "reserve", "settle", "inbox", "read", "append"]
@@ -245,17 +245,19 @@ async def test_a_failing_tool_leaves_its_siblings_alone() -> None:
 @pytest.mark.parametrize("fault", ["lease", "journal", "store"])
 async def test_a_run_that_breaks_leaves_no_task_behind(fault: str) -> None:
     """When the engine itself must give up in the middle of a batch, the other tools of the batch are ended first."""
-    cleaned = []
+    cleaned: list[str] = []
 
     class Faulty(MemoryState):
-        async def append(self, *args: object) -> object:  # type: ignore[override]
-            answer = await super().append(*args)  # type: ignore[arg-type]
+        async def append(
+            self, run_id: str, epoch: int, expected: int, append_id: str, facts: Sequence[Entry]
+        ) -> Append:
+            answer = await super().append(run_id, epoch, expected, append_id, facts)
             if cleaned == ["began"]:
                 cleaned.append("broke")
                 match fault:
                     case "lease":
                         self._runs["r1"].epoch += 1
-                        return await super().append(*args[:3], "another", args[4])  # type: ignore[call-arg,arg-type]
+                        return await super().append(run_id, epoch, expected, "another", facts)
                     case "journal":
                         message = "what is written is not what was sent"
                         raise ValueError(message)
