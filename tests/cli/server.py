@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TypeAlias
 
@@ -22,10 +22,11 @@ def serving(answer: Callable[[Messages], Iterable[str]]) -> Iterator[str]:
             self.send_response(200)
             self.send_header("content-type", "text/event-stream")
             self.end_headers()
-            for piece in answer(body["messages"]):
-                self._say({"delta": {"content": piece}})
-            self._say({"delta": {}, "finish_reason": "stop"})
-            self.wfile.write(b"data: [DONE]\n\n")
+            with suppress(ConnectionError):  # whoever asked may have gone
+                for piece in answer(body["messages"]):
+                    self._say({"delta": {"content": piece}})
+                self._say({"delta": {}, "finish_reason": "stop"})
+                self.wfile.write(b"data: [DONE]\n\n")
 
         def _say(self, choice: dict[str, object]) -> None:
             chunk = json.dumps({"choices": [{"index": 0, **choice}]})

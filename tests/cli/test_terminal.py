@@ -36,6 +36,7 @@ def test_a_call_that_a_person_approves_runs(record: Record) -> None:
         assert 0 == terminal.end()
 
 
+@pytest.mark.promise("N-07")
 def test_a_denial_and_its_reason_are_told_to_the_model(record: Record) -> None:
     """The recording answers only a request in which the reason stands as it was typed."""
     replay = record(DESK, "My teapot broke", REFUND, decisions=[Decision(approved=False, reason="it was insured")])
