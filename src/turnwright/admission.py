@@ -17,15 +17,16 @@ from __future__ import annotations
 import inspect
 import json
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from turnwright.canonical import JSON, decode, digest, encode
+from turnwright.canonical import JSON, decode, digest
 from turnwright.commands import AdmitCalls
 from turnwright.definition import AnyDefinition, Rewrite
 from turnwright.errors import InvalidValue
 from turnwright.facts import CallAdmitted, CallRefused, RefusalStage
 from turnwright.messages import ToolCall
 from turnwright.ports import Policy
+from turnwright.schema.coercion import copied
 from turnwright.state import RunState
 from turnwright.tools import Tool
 from turnwright.wiring import Ports
@@ -125,7 +126,7 @@ async def _guard(definition: AnyDefinition, tool: Tool[..., object], arguments: 
     for guard in definition.guards:
         try:
             # A copy: a change goes through Rewrite and validation.
-            verdict = guard(tool, decode(encode(arguments)))  # type: ignore[arg-type]
+            verdict = guard(tool, copied(arguments))  # type: ignore[arg-type]
             if inspect.isawaitable(verdict):
                 verdict = await verdict
         except Exception as error:
@@ -142,7 +143,7 @@ async def _guard(definition: AnyDefinition, tool: Tool[..., object], arguments: 
     return arguments
 
 
-def _approval(tool: Tool[..., object], arguments: Mapping[str, object]) -> int:
+def _approval(tool: Tool[..., object], arguments: dict[str, JSON]) -> int:
     """The level of approval that the call needs; 0 for none."""
     match tool.approval:
         case "none":
@@ -154,7 +155,7 @@ def _approval(tool: Tool[..., object], arguments: Mapping[str, object]) -> int:
         case predicate:
             assert callable(predicate)
             try:
-                return 1 if predicate(arguments) else 0
+                return 1 if predicate(copied(arguments)) else 0  # type: ignore[arg-type]
             except Exception:  # noqa: BLE001 - a question that cannot be answered is put to a person
                 return 1
 

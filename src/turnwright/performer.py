@@ -49,6 +49,7 @@ from turnwright.facts import (
 )
 from turnwright.messages import AssistantMessage, Part, Text, flaw, flaw_of_parts
 from turnwright.ports import ApprovalRequest, Committed, Decision, Denied, Fresh, InFlight, Mismatch, ModelRequest
+from turnwright.schema.coercion import copied
 from turnwright.state import RunState
 from turnwright.tools import DidNotHappen, Happened, Tool, ToolContext, ToolOutput, call_key, parts_of_output
 from turnwright.wiring import Ports
@@ -257,7 +258,7 @@ class Performer:
             request.effect_id,
             call.name,
             tool.capability,
-            call.arguments,
+            copied(call.arguments),  # type: ignore[arg-type] # JSON, once admitted
             rendering(call.arguments),
             call.digest,
             call.needs_approval,
@@ -308,9 +309,14 @@ class Performer:
                 value = await tool.function(*args, **kwargs)  # type: ignore[misc]
             else:
                 value = await asyncio.to_thread(tool.function, *args, **kwargs)
-            return _recordable(value) if isinstance(value, ToolOutput) else plain(value)
+                if inspect.isawaitable(value):  # a decorator hid that the function is asynchronous
+                    value = await value
         except Exception as error:  # noqa: BLE001 - a failing tool is a result that the model sees
             return ToolOutput(_told(error)[:MESSAGE_LENGTH], is_error=True)
+        try:
+            return _recordable(value) if isinstance(value, ToolOutput) else plain(value)
+        except Exception as error:  # noqa: BLE001 - the effect has happened, and the model must know
+            return ToolOutput(f"{tool.name} ran, but its result is unreadable: {_told(error)}"[:MESSAGE_LENGTH], True)
 
     async def _execute_once(
         self, tool: Tool[..., object], key: Callable[[Mapping[str, object]], str], command: ExecuteCall
@@ -318,9 +324,11 @@ class Performer:
         """Run under a key that outlives the run: what it gave before is given again, and nothing runs twice."""
         idempotency, call = self._ports.idempotency, command.call
         assert idempotency is not None and isinstance(call.arguments, dict)
-        namespace = f"{self._ports.tenant}/{tool.name}"
+        namespace = f"{self._ports.tenant}\n{tool.name}"  # a name has no line break, so no two pairs look alike
         try:
-            name = key(call.arguments)
+            name: object = key(copied(call.arguments))  # type: ignore[arg-type] # JSON, once admitted
+            if not isinstance(name, str) or not name:
+                raise TypeError(f"a key is text, not {name!r:.40}")
             begun = await idempotency.begin(namespace, name, call.digest)
         except Exception as error:  # noqa: BLE001 - fail closed: nothing was dispatched
             return ToolOutput(f"not executed: its key could not be reserved: {_told(error)}", is_error=True)
