@@ -56,6 +56,7 @@ __all__ = [
     "SystemClock",
     "combine_delta_sinks",
     "combine_telemetry",
+    "whole_amounts",
 ]
 
 
@@ -294,6 +295,14 @@ class MemoryApprovals:
         return self._decisions.get(request.effect_id, NotDecided())
 
 
+def whole_amounts(amounts: Mapping[str, int]) -> dict[str, int]:
+    """*amounts* as every budgets port counts them. PortError for what is no whole number from 0 to 2**53."""
+    for axis, amount in amounts.items():
+        if type(amount) is not int or not 0 <= amount <= 2**53:
+            raise PortError(f"budget axis {axis!r}: an amount is a whole number from 0 to 2**53, not {amount!r}")
+    return dict(amounts)
+
+
 @define
 class _Account:
     limit: int
@@ -320,22 +329,22 @@ class MemoryBudgets:
 
     async def reserve(self, id: str, scopes: Sequence[str], ask: Mapping[str, int]) -> Reserved | Denied:
         """Hold *ask* on every scope, or nothing; see `Budgets.reserve`."""
+        ask = whole_amounts(ask)
         if id in self._held or id in self._done:
             return Reserved()
-        for axis, amount in ask.items():
-            if type(amount) is not int or not 0 <= amount <= 2**53:
-                raise PortError(f"budget axis {axis!r}: an amount is a whole number from 0 to 2**53, not {amount!r}")
+        scopes = tuple(dict.fromkeys(scopes))
         for scope in scopes:
             for axis, amount in ask.items():
                 account = self._accounts.get((scope, axis))
                 if account is not None and account.settled + account.reserved + amount > account.limit:
                     return Denied(scope, axis)
-        self._held[id] = (tuple(scopes), dict(ask))
+        self._held[id] = (scopes, ask)
         self._move(id, 1)
         return Reserved()
 
     async def settle(self, id: str, actual: Mapping[str, int]) -> None:
         """Replace the reservation by what was used; see `Budgets.settle`."""
+        actual = whole_amounts(actual)
         if id not in self._held:
             return
         self._move(id, -1)
@@ -387,7 +396,8 @@ class MemoryIdempotency:
     async def commit(self, namespace: str, key: str, result: object) -> None:
         """Keep the result; see `Idempotency.commit`."""
         known = self._keys[namespace, key]
-        self._keys[namespace, key] = _Key(known.digest, encode(result))  # type: ignore[arg-type]
+        if known.result is None:
+            self._keys[namespace, key] = _Key(known.digest, encode(result))  # type: ignore[arg-type]
 
     async def mark_unknown(self, namespace: str, key: str) -> None:
         """Leave the key taken; see `Idempotency.mark_unknown`."""
