@@ -21,17 +21,61 @@ it is then skipped by name, so that a reader of the report sees what was not pro
 The tests are plain functions that run a loop of their own: no plugin is needed, no test waits longer than
 `running.BOUND` seconds, and none sleeps.
 
-| suite | port |
-| --- | --- |
-| `StateSuite` | state: journal, evidence, inbox, leases, many runs |
+| suite | port | hooks and declarations |
+| --- | --- | --- |
+| `StateSuite` | state: journal, evidence, inbox, leases, many runs | `make`, `durability`, `lacks` |
+| `BudgetsSuite` | budgets | `make`, `set_limit`, `standing` |
+| `IdempotencySuite` | idempotency | `make` |
+| `ApprovalsSuite` | approvals | `make` |
+| `ModelSuite` | model | `make` |
+| `ContextSuite` | context | `make` |
+| `TelemetrySuite`, `DeltasSuite` | telemetry, deltas | `make`, `taken` |
+| `ClockSuite`, `IdsSuite` | clock, ids | `make`, `guessable` |
+
+`agreement` goes further: state machines that draw any sequence of calls, make it on two adapters or more, and compare
+every answer. Name your adapter beside the one in memory::
+
+    from turnwright_contracts.agreement import StateAgreement
+
+    class MyStateAgrees(StateAgreement):
+        def stores(self, place: Path) -> Sequence[AbstractAsyncContextManager[State]]:
+            return nullcontext(MemoryState()), MyState(place / "runs")
+
+    TestMyStateAgrees = MyStateAgrees.TestCase
 """
 
 import pytest
 
-pytest.register_assert_rewrite(*[f"{__name__}.{suite}" for suite in ("state",)])
+pytest.register_assert_rewrite(
+    *[f"{__name__}.{suite}" for suite in ("budgets", "context", "idempotency", "model", "small", "state")]
+)
 
 # After the line above: what is asserted in the suites explains itself.
 from turnwright_contracts.author import Author, told  # noqa: E402
+from turnwright_contracts.budgets import BudgetsSuite  # noqa: E402
+from turnwright_contracts.context import ContextSuite  # noqa: E402
+from turnwright_contracts.idempotency import IdempotencySuite  # noqa: E402
+from turnwright_contracts.model import ModelSuite  # noqa: E402
+from turnwright_contracts.small import (  # noqa: E402
+    ApprovalsSuite,
+    ClockSuite,
+    DeltasSuite,
+    IdsSuite,
+    TelemetrySuite,
+)
 from turnwright_contracts.state import StateSuite  # noqa: E402
 
-__all__ = ["Author", "StateSuite", "told"]
+__all__ = [
+    "ApprovalsSuite",
+    "Author",
+    "BudgetsSuite",
+    "ClockSuite",
+    "ContextSuite",
+    "DeltasSuite",
+    "IdempotencySuite",
+    "IdsSuite",
+    "ModelSuite",
+    "StateSuite",
+    "TelemetrySuite",
+    "told",
+]

@@ -1,4 +1,4 @@
-"""Write the journal of a made-up run, as the engine would: numbered, timed, with chained evidence."""
+"""Write the journal of a made-up run, as the engine would: numbered, timed, with chained evidence; awkward texts."""
 
 from __future__ import annotations
 
@@ -19,10 +19,26 @@ from turnwright.facts import (
 )
 from turnwright.messages import AssistantMessage, Text, ToolCall, UserMessage
 
-__all__ = ["AT", "Author", "Told", "told"]
+__all__ = ["AT", "AWKWARD", "Author", "Told", "told"]
 
 AT: Final = 1_800_000_000.0
 """When a made-up run begins."""
+
+AWKWARD: Final = (
+    "plain",
+    "two words",
+    'it\'s "quoted"; DROP TABLE journal; --',
+    "%_*?[a-z]",
+    "../../etc/passwd",
+    "Ünïcödé ☃ 🙂 漢字",
+    "e\u0301 is not \u00e9",
+    "right \u202e to left",
+    "nul \x00 inside",
+    "line\r\nbreak",
+    "\ufffd\uffff",
+    "x" * 1000,
+)
+"""Texts that a store may stumble over: quoting, patterns, paths, code points, length."""
 
 Told: TypeAlias = tuple[str, int, bytes, int, float, Item]
 

@@ -32,32 +32,16 @@ from turnwright.facts import (
 from turnwright.inbox import Approve, Cancel, Deny, FollowUp, LateResult, Resolve, Steer, Word
 from turnwright.messages import Image, UserMessage
 from turnwright.ports import Appended, Busy, Conflict, Fenced, Lease, State
-from turnwright_contracts.author import AT, Author, told
+from turnwright_contracts.author import AT, AWKWARD, Author, told
 from turnwright_contracts.running import scenario
 
-__all__ = ["AWKWARD", "WORDS", "Lack", "StateSuite"]
+__all__ = ["WORDS", "Lack", "StateSuite"]
 
 T = TypeVar("T")
 
 Lack: TypeAlias = Literal["second owner", "retention"]
 
 LONG: Final = 3600.0
-
-AWKWARD: Final = (
-    "plain",
-    "two words",
-    'it\'s "quoted"; DROP TABLE journal; --',
-    "%_*?[a-z]",
-    "../../etc/passwd",
-    "Ünïcödé ☃ 🙂 漢字",
-    "e\u0301 is not \u00e9",
-    "right \u202e to left",
-    "nul \x00 inside",
-    "line\r\nbreak",
-    "\ufffd\uffff",
-    "x" * 1000,
-)
-"""Texts that a store may stumble over: quoting, patterns, paths, code points, length."""
 
 ANSWERS: Final[tuple[object, ...]] = (0, False, "", None, [], {}, {"a": [1.5, None, "é"]})
 

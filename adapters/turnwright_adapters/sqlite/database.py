@@ -70,11 +70,28 @@ class OnFile:
 
     def _write(self, work: Callable[[Connection], T], *, durable: bool = True) -> asyncio.Future[T]:
         """Order *work* in a transaction; what is not *durable* survives the process, but perhaps not the power."""
-        return _put(self._opened().writes, work, durable=durable)
+        return cast("asyncio.Future[T]", _put(self._opened().writes, work, durable=durable).future)
+
+    async def _take(
+        self, take: Callable[[Connection], T], undo: Callable[[Connection, T], None], *, durable: bool = True
+    ) -> T:
+        """Order *take* in a transaction; if nobody waits for what it took any more, order *undo*."""
+        database = self._opened()
+        order = _put(database.writes, take, durable=durable)
+
+        def give_back(connection: Connection) -> None:
+            if order.error is None:
+                undo(connection, cast("T", order.value))
+
+        try:
+            return cast("T", await order.future)
+        except asyncio.CancelledError:
+            _put(database.writes, give_back, durable=durable)  # it comes after what it undoes
+            raise
 
     def _read(self, work: Callable[[Connection], T]) -> asyncio.Future[T]:
         """Order *work* that only looks."""
-        return _put(self._opened().reads, work)
+        return cast("asyncio.Future[T]", _put(self._opened().reads, work).future)
 
     def _opened(self) -> Database:
         if self._database is None:
@@ -93,12 +110,12 @@ class Order:
     work: Callable[[Connection], object]
     durable: bool
     future: asyncio.Future[object]
-    _value: object = None
+    value: object = None
     error: Exception | None = None
 
     def perform(self, connection: Connection) -> None:
         """Do it and keep the answer."""
-        self._value = self.work(connection)
+        self.value = self.work(connection)
         self.error = None
 
     def answer(self) -> None:
@@ -106,17 +123,15 @@ class Order:
         if self.future.done():
             return
         if self.error is None:
-            self.future.set_result(self._value)
+            self.future.set_result(self.value)
         else:
             self.future.set_exception(self.error)
 
 
-def _put(
-    queue: SimpleQueue[Order | None], work: Callable[[Connection], T], *, durable: bool = False
-) -> asyncio.Future[T]:
-    future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-    queue.put(Order(work, durable, future))
-    return cast("asyncio.Future[T]", future)
+def _put(queue: SimpleQueue[Order | None], work: Callable[[Connection], object], *, durable: bool = False) -> Order:
+    order = Order(work, durable, asyncio.get_running_loop().create_future())
+    queue.put(order)
+    return order
 
 
 class Database:

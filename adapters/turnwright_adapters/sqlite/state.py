@@ -6,7 +6,6 @@ nothing is remembered between two calls.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -193,24 +192,16 @@ class SqliteState(OnFile):
 
     async def acquire(self, run_id: str, *, holder: str, seconds: float, create: bool = True) -> Lease | Busy | None:
         """Take the run; see `State.acquire`. A cancelled call does not keep what it took."""
-        answer: Lease | Busy | None = None
 
-        def take(connection: Connection) -> Lease | Busy | None:
-            nonlocal answer
-            answer = self._take(connection, run_id, holder, seconds, create=create)
-            return answer
-
-        def undo(connection: Connection) -> None:
+        def undo(connection: Connection, answer: Lease | Busy | None) -> None:
             if isinstance(answer, Lease):
                 self._give_back(connection, run_id, answer.epoch)
 
-        try:
-            return await self._write(take, durable=False)
-        except asyncio.CancelledError:
-            self._write(undo, durable=False)  # it comes after what it undoes
-            raise
+        return await self._take(
+            lambda connection: self._hold(connection, run_id, holder, seconds, create=create), undo, durable=False
+        )
 
-    def _take(
+    def _hold(
         self, connection: Connection, run_id: str, holder: str, seconds: float, *, create: bool
     ) -> Lease | Busy | None:
         run = self._find(connection, run_id)
