@@ -18,6 +18,8 @@ import inspect
 import json
 import unicodedata
 from collections.abc import Sequence
+from types import NoneType
+from typing import TypeGuard
 
 from turnwright.canonical import JSON, decode, digest
 from turnwright.commands import AdmitCalls
@@ -25,13 +27,13 @@ from turnwright.definition import AnyDefinition, Rewrite
 from turnwright.errors import InvalidValue
 from turnwright.facts import CallAdmitted, CallRefused, RefusalStage
 from turnwright.messages import ToolCall
-from turnwright.ports import Policy
+from turnwright.ports import Decision, Policy
 from turnwright.schema.coercion import copied
 from turnwright.state import RunState
 from turnwright.tools import Tool
 from turnwright.wiring import Ports
 
-__all__ = ["admit", "rendering", "unenforced"]
+__all__ = ["admit", "is_decision", "rendering", "unenforced"]
 
 Admission = CallAdmitted | CallRefused
 
@@ -158,6 +160,15 @@ def _approval(tool: Tool[..., object], arguments: dict[str, JSON]) -> int:
                 return 1 if predicate(copied(arguments)) else 0  # type: ignore[arg-type]
             except Exception:  # noqa: BLE001 - a question that cannot be answered is put to a person
                 return 1
+
+
+def is_decision(answer: object) -> TypeGuard[Decision]:
+    """Whether *answer* is a clear yes or no that the journal can hold. What is true without being True is no yes."""
+    if not isinstance(answer, Decision):
+        return False
+    held: list[object] = [answer.approved, answer.by, answer.reason, answer.level]
+    kinds = [(bool,), (str, NoneType), (str,), (int, NoneType)]
+    return all([type(value) in kind for value, kind in zip(held, kinds, strict=True)])
 
 
 def _kind(value: JSON) -> str:

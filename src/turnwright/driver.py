@@ -22,13 +22,23 @@ from typing import Final, Literal, Protocol, TypeVar
 from attrs import define, field
 
 from turnwright import journal
+from turnwright.canonical import digest
 from turnwright.commands import Command, ExecuteCall
 from turnwright.decide import Rest, decide, may_resume, receive
 from turnwright.definition import AnyDefinition
-from turnwright.errors import LostLease, PortError
+from turnwright.errors import JournalError, LostLease, PortError
 from turnwright.evidence import GENESIS, Entry
-from turnwright.facts import CallFinished, Fact, RunOpened, RunResumed, RunSuspended
-from turnwright.inbox import Cancel, LateResult
+from turnwright.facts import (
+    ApprovalDecided,
+    ApprovalRequested,
+    CallAdmitted,
+    CallFinished,
+    Fact,
+    RunOpened,
+    RunResumed,
+    RunSuspended,
+)
+from turnwright.inbox import Cancel, LateResult, Word
 from turnwright.performer import Performer
 from turnwright.ports import Append, Appended, Cancellation, Conflict, Fenced, Lease, Telemetry
 from turnwright.state import RunState, evolve
@@ -121,6 +131,7 @@ class Driver:
         """Fold what the journal holds."""
         for position, entry in enumerate(await self.ports.state.load(self._lease.run_id), start=1):
             fact = journal.decode(entry.kind, entry.schema, entry.body, position=position)
+            self._believe(fact, position)
             if type(fact) is RunOpened:
                 self._salt = fact.salt.encode()
             evolve(self.state, fact, entry.at)
@@ -129,6 +140,19 @@ class Driver:
             self._last = entry
         self._version = self.state.length
         self._taken_over = True
+
+    def _believe(self, fact: Fact, position: int) -> None:
+        """Refuse a stored call that was changed: what runs is exactly what was admitted, shown and approved."""
+        if not isinstance(fact, CallAdmitted | ApprovalRequested | ApprovalDecided):
+            return
+        call = self.state.calls[fact.index] if fact.index < len(self.state.calls) else None
+        bound = None if call is None else call.requested if isinstance(fact, ApprovalDecided) else call.admitted
+        if isinstance(fact, CallAdmitted):
+            sound = fact.digest == digest(fact.arguments) and call is not None and fact.name == call.part.name  # type: ignore[arg-type]
+        else:
+            sound = bound is not None and fact.digest == bound.digest
+        if not sound:
+            raise JournalError(position, f"{type(fact).__name__} is not about call {fact.index} of turn {fact.turn}")
 
     def note(self, fact: Fact) -> None:
         """Fold *fact*; it is written with the next append."""
@@ -263,6 +287,18 @@ class Driver:
         if self.state.suspended is None and self.state.ended is None:
             self.note(RunSuspended("budget", "deadline") if why == "deadline" else RunSuspended("cancelled"))
 
+    async def hear(self, words: Sequence[Word]) -> None:
+        """Take what the caller says about calls, by way of the inbox, so that it outlives a crash from here on."""
+        for word in words:
+            if self.ports.inbox is None:
+                await self.ports.state.post(self._lease.run_id, word)
+            elif self.state.ended is None:
+                self._receive(self.state.inbox, word)
+
+    def _receive(self, position: int, word: Word) -> None:
+        for fact in receive(self.definition, self.state, position, word, now=self.ports.clock.now()):
+            self.note(fact)
+
     async def _read_inbox(self) -> bool:
         """Fold the words that came. True if one of them was `cancel`."""
         run_id, after = self._lease.run_id, self.state.inbox
@@ -271,8 +307,7 @@ class Driver:
         if not words or self.state.ended is not None:
             return False
         for position, word in words:
-            for fact in receive(self.definition, self.state, position, word, now=self.ports.clock.now()):
-                self.note(fact)
+            self._receive(position, word)
         return any([isinstance(word, Cancel) for _, word in words])
 
     # --- one wave

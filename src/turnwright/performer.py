@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias, get_args
 
-from turnwright.admission import admit, rendering
+from turnwright.admission import admit, is_decision, rendering
 from turnwright.canonical import find_json, plain
 from turnwright.commands import (
     AdmitCalls,
@@ -48,7 +48,7 @@ from turnwright.facts import (
     TurnStarted,
 )
 from turnwright.messages import AssistantMessage, Part, Text, flaw, flaw_of_parts
-from turnwright.ports import ApprovalRequest, Committed, Decision, Denied, Fresh, InFlight, Mismatch, ModelRequest
+from turnwright.ports import ApprovalRequest, Committed, Denied, Fresh, InFlight, Mismatch, ModelRequest
 from turnwright.schema.coercion import copied
 from turnwright.state import RunState
 from turnwright.tools import DidNotHappen, Happened, Tool, ToolContext, ToolOutput, call_key, parts_of_output
@@ -268,7 +268,7 @@ class Performer:
             answer = await approvals.request(question)
         except Exception:  # noqa: BLE001 - fail closed
             return ()
-        if not isinstance(answer, Decision):
+        if not is_decision(answer):
             return ()
         if answer.approved and call.needs_approval > 1 and (answer.level or 0) < call.needs_approval:
             return ()

@@ -5,21 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import Final, TypeVar, get_args
+from typing import Final, TypeAlias, TypeVar, get_args
 
 from attrs import frozen
 
-from turnwright.admission import unenforced
+from turnwright.admission import is_decision, unenforced
 from turnwright.canonical import encode, plain
 from turnwright.decide import standing
 from turnwright.definition import AgentDefinition, AnyDefinition, Durability
 from turnwright.driver import LEASE_SECONDS, Driver, Watch
-from turnwright.errors import RunBusy, RunMismatch, UnknownRun, UnusablePorts
+from turnwright.errors import RunBusy, RunError, RunMismatch, UnknownRun, UnusablePorts
 from turnwright.facts import RunOpened, RunSuspended
-from turnwright.inbox import Approve, Deny, Resolve, Word
+from turnwright.inbox import Approve, Deny, Resolve
 from turnwright.messages import UserMessage
 from turnwright.outcomes import Outcome
 from turnwright.ports import Busy, Decision, Lease
+from turnwright.state import RunState
 from turnwright.tools import DidNotHappen, Happened
 from turnwright.wiring import Ports
 
@@ -29,6 +30,8 @@ InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
 
 MAX_TURNS = 8
+Answer: TypeAlias = Approve | Deny | Resolve
+"""A word about one call."""
 CLASSES: Final = get_args(Durability)
 """What a store survives, the weakest first."""
 
@@ -147,7 +150,7 @@ async def open_and_drive(
     opening: Opening | None,
     max_turns: int | None,
     deadline: float | None,
-    words: Sequence[Word] = (),
+    words: Sequence[Answer] = (),
     watch: Watch | None = None,
     require: Durability = "none",
 ) -> Outcome[OutputT]:
@@ -181,7 +184,8 @@ async def open_and_drive(
                 )
             )
         for word in words:
-            await ports.state.post(run_id, word)
+            _refuse_unknown(driver.state, word.effect_id)
+        await driver.hear(words)
         await driver.drive(max_turns=max_turns, deadline=deadline)
         return standing(definition, driver.state, driver.head)
     finally:
@@ -227,6 +231,21 @@ def _refuse_unusable(definition: AnyDefinition, ports: Ports, require: Durabilit
         raise UnusablePorts(missing)
 
 
+def _refuse_unknown(state: RunState, effect_id: object) -> None:
+    """Refuse a word about what is no call of the run; one about a call that was decided before is only recorded."""
+    assert state.opened is not None
+    run_id = state.opened.run_id
+    _, _, place = str(effect_id).rpartition(":")
+    turn, _, index = place.partition(".")
+    made = 0
+    if turn.isdecimal() and index.isdecimal() and effect_id == state.effect_id(int(turn), int(index)):
+        past = sum([each.turn == int(turn) for each in state.history])
+        made = len(state.calls) if int(turn) == state.turn else past
+    if not made or int(index) >= made:
+        waiting = ", ".join([state.effect_id(call.turn, call.index) for call in state.calls if call.result is None])
+        raise RunError(run_id, f"run {run_id!r} has no call {effect_id!r}; open now: {waiting or 'none'}")
+
+
 def _recognise(driver: Driver, definition: AnyDefinition, opening: Opening | None) -> None:
     """Refuse another input; wait for the right definition when the run was opened under another one."""
     opened = driver.state.opened
@@ -239,17 +258,17 @@ def _recognise(driver: Driver, definition: AnyDefinition, opening: Opening | Non
         driver.note(RunSuspended("definition", "fingerprint", f"opened by another version of {opened.definition!r}"))
 
 
-def _decision_words(decisions: Mapping[str, str | Decision]) -> list[Word]:
-    words: list[Word] = []
+def _decision_words(decisions: Mapping[str, str | Decision]) -> list[Answer]:
+    words: list[Answer] = []
     for effect_id, decision in decisions.items():
         match decision:
             case "approve":
                 words.append(Approve(effect_id))
             case "deny":
                 words.append(Deny(effect_id))
-            case Decision(approved=True):
+            case Decision(approved=True) if is_decision(decision):
                 words.append(Approve(effect_id, by=decision.by, level=decision.level))
-            case Decision():
+            case Decision(approved=False) if is_decision(decision):
                 words.append(Deny(effect_id, decision.reason, decision.by))
             case _:
                 message = f"decision for {effect_id!r}: approve, deny or a Decision, not {decision!r}"
@@ -257,8 +276,15 @@ def _decision_words(decisions: Mapping[str, str | Decision]) -> list[Word]:
     return words
 
 
-def _resolution_words(resolutions: Mapping[str, Happened | DidNotHappen]) -> list[Word]:
-    return [
-        Resolve(effect_id, True, plain(said.output)) if isinstance(said, Happened) else Resolve(effect_id, False)
-        for effect_id, said in resolutions.items()
-    ]
+def _resolution_words(resolutions: Mapping[str, object]) -> list[Answer]:
+    words: list[Answer] = []
+    for effect_id, said in resolutions.items():
+        match said:
+            case Happened(output):
+                words.append(Resolve(effect_id, True, plain(output)))
+            case DidNotHappen():
+                words.append(Resolve(effect_id, False))
+            case _:
+                message = f"resolution for {effect_id!r}: Happened or DidNotHappen, not {said!r}"
+                raise ValueError(message)
+    return words
