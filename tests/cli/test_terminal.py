@@ -121,3 +121,17 @@ def test_colour_is_for_terminals_and_never_from_content(record: Record) -> None:
 
     assert (0, True, False) == (code, "\x1b[" in terminal.raw, "\x1b[2J" in terminal.raw)
     assert "\\x1b[2Jgone [red]x[/red]\n" in terminal.seen
+
+
+def test_the_making_of_an_output_is_faint_and_the_output_is_not(record: Record) -> None:
+    """The model's own JSON may be wrong and be written again; what was accepted stands out."""
+    replay = record(f"{DESK}:counting", [1, 2], [text('{"sum":3}')])
+
+    with Terminal("run", f"{DESK}:counting", "[1, 2]", "--replay", replay) as terminal:
+        code = terminal.end()
+
+    assert (0, True, True) == (
+        code,
+        '\x1b[2m{"sum":3}\x1b[0m' in terminal.raw,
+        '\r\n{\r\n  "sum": 3\r\n}' in terminal.raw,
+    )

@@ -58,7 +58,7 @@ def run_command(
     /,
     *,
     model: Model = None,
-    all: Annotated[bool, Parameter(help="All inputs that the module finds in INPUT, not only the first.")] = False,  # noqa: A002
+    all: Annotated[bool, Parameter(help="All inputs that the module finds in INPUT, not only the first few.")] = False,  # noqa: A002
     max_turns: MaxTurns = MAX_TURNS,
     yes: Yes = False,
     no: No = False,

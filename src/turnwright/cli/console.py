@@ -56,6 +56,8 @@ class Screen:
     def __init__(self, *, answer_apart: bool = False) -> None:
         self._out = _console(stderr=answer_apart)
         self._err = _console(stderr=True)
+        self.text_style: str | None = None
+        """How the model's text looks. Faint where it is but the making of an output that is shown after it."""
         self._spinner: Status | None = None
         self._in_line = False
         """Whether the last thing shown was text that has not ended its line."""
@@ -193,21 +195,22 @@ class Screen:
     def _answer(self, question: str) -> str:
         """Ask, and return the line that a person typed, empty if they ended the input."""
         with _heard_signals() as signals:
-            self._text(question)
+            self._print(question, end="")
+            self._in_line = True
             select.select([sys.stdin, signals], [], [])
             line = sys.stdin.readline()
-        self._in_line = not line
+        self._in_line = not line  # what was typed ends with its own
         return line
 
     def _text(self, text: str) -> None:
         if text:
             self._stop_waiting()
-            self._out.out(visible(text), end="")
+            self._out.out(visible(text), style=self.text_style, end="")
             self._in_line = not text.endswith("\n")
 
-    def _print(self, text: str, *, style: str | None = None) -> None:
+    def _print(self, text: str, *, style: str | None = None, end: str = "\n") -> None:
         self._end_line()
-        self._out.out(text, style=style)
+        self._out.out(text, style=style, end=end)
 
     def _end_line(self) -> None:
         if self._in_line:

@@ -5,7 +5,7 @@ Rule: whatever is wrong with them is one line that says where.
 A module may say how its inputs are made of the argument, and do something with what came of them:
 
     definition                                                   the agent
-    inputs(argument, *, all) -> iterable of (label, input)       the first of several, or *all* of them
+    inputs(argument, *, all) -> iterable of (label, input)       the first few, or *all* of them
     write(argument, results) -> path or text                     after the last run; *results* are (label, outcome)
 
 Without `inputs` the argument is the input itself: text where the definition takes text, else JSON.

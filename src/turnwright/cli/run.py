@@ -39,6 +39,8 @@ def run(command: RunCommand, *, loop: EventLoop, screen: Screen) -> int:
     inputs = target.inputs(command.input, all=command.all)
     name, model = choose(command.answers, target.recording, loop=loop, screen=screen)
     screen.note(f"{target.definition.name} with {name}")
+    if target.definition.output_spec is not None:
+        screen.text_style = "dim"
     results: list[tuple[str, Outcome[object]]] = []
     codes = []
     for label, value in inputs:
