@@ -418,6 +418,7 @@ def test_the_value_that_is_meant_is_found(answer: str, value: JSON) -> None:
         "I do not know.",
         '{"items":[{"a":1},{"b":',
         'Here: {"a":{"b":1}, c}',
+        'Here: {"a": oops, "b": {"c": 1}}',
         '{"a":1,"a":2}',
         '{"a":NaN}',
         "{" * 100,

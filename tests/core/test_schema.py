@@ -362,6 +362,15 @@ def test_what_the_table_does_not_allow_is_refused(declared: object, value: JSON)
     refusal(schema_of(declared), value)
 
 
+def test_what_fits_is_left_alone_beside_what_is_coerced() -> None:
+    """A text that an arm of a union allows stays a text, whatever is read from the text next to it."""
+    schema = schema_of(
+        {"type": "array", "prefixItems": [{"anyOf": [{"type": "integer"}, {"type": "string"}]}, {"type": "integer"}]}
+    )
+
+    assert ["3", 3] == schema.accept(["3", "3"])
+
+
 @pytest.mark.parametrize("name", ["anyOf", "oneOf"])
 def test_null_is_dropped_only_where_it_is_not_allowed(name: str) -> None:
     """An optional property that may not be null loses it, at any depth; one that may, also by reference, keeps it."""
@@ -1082,6 +1091,77 @@ def test_what_a_partial_has_fixed_is_out_of_reach() -> None:
         schema, {"arguments": {"tool_name": "delete_repo"}}
     )
     assert ("list_issues", 1, {"repo": "r"}) == called(fixed, {"arguments": {"repo": "r"}})
+
+
+GIVEN = {
+    "type": "object",
+    "properties": {"when": {"type": "string"}, "repo": {"type": "string", "maxLength": 5}},
+    "required": ["when"],
+}
+
+
+def test_a_given_schema_may_describe_a_function() -> None:
+    """The model sees it word for word; annotations say what arrives, and `**kwargs` takes the rest by name."""
+
+    def tool(when: date, ctx: Context, *, limit: int = 3, **more: object) -> tuple[object, ...]:
+        return when, ctx, limit, more
+
+    parameters = parameters_of(tool, context=Context).described_by(schema_of(GIVEN))
+    args, kwargs = parameters.bind(parameters.schema.accept({"when": "2025-01-02", "repo": "r", "z": [1]}), 7)
+
+    assert GIVEN == parameters.schema.document
+    assert (date(2025, 1, 2), 7, 3, {"repo": "r", "z": [1]}) == tool(*args, **kwargs)  # type: ignore[arg-type]
+    assert "repo: expected at most 5 characters" in refusal(parameters.schema, {"when": "", "repo": "too long"})
+
+
+def test_a_given_schema_may_let_pass_what_an_annotation_does_not() -> None:
+    """Then the argument is named when it is loaded."""
+
+    def tool(when: date, **more: int) -> None: ...
+
+    parameters = parameters_of(tool).described_by(schema_of(GIVEN))
+
+    with pytest.raises(InvalidValue, match="when: ValueError"):
+        parameters.bind(parameters.schema.accept({"when": "noon"}), None)
+
+
+@pytest.mark.case("arg-13")
+def test_a_given_schema_reaches_nothing_that_is_fixed() -> None:
+    """An open schema lets any name pass, but not into the call."""
+
+    def call(tool_name: str, **arguments: object) -> tuple[object, ...]:
+        return tool_name, arguments
+
+    fixed = parameters_of(functools.partial(call, tool_name="list_issues"))
+    parameters = fixed.described_by(schema_of({"type": "object"}))
+    args, kwargs = parameters.bind(parameters.schema.accept({"repo": "r"}), None)
+
+    assert ("list_issues", {"repo": "r"}) == functools.partial(call, tool_name="list_issues")(*args, **kwargs)  # type: ignore[arg-type]
+    with pytest.raises(InvalidValue, match="tool_name: unknown property"):
+        parameters.bind({"tool_name": "delete_repo", "repo": "r"}, None)
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({"type": "string"}, '"type": "object"'),
+        ({}, '"type": "object"'),
+        ({"type": "object", "properties": {"a": {}, "ctx": {}}}, "'ctx', which is not the model's"),
+        ({"type": "object", "properties": {"a": {}, "fixed": {}}}, "'fixed', which is not the model's"),
+        ({"type": "object", "properties": {"a": {}, "b": {}}}, "'b', which is no parameter"),
+        ({"type": "object"}, "lacks the required parameter 'a'"),
+    ],
+)
+def test_a_given_schema_that_does_not_fit_the_function_is_refused(document: dict[str, object], message: str) -> None:
+    """At once, by the name of the parameter."""
+
+    def tool(a: int, ctx: Context, *, fixed: int) -> None: ...
+
+    parameters = parameters_of(functools.partial(tool, fixed=1), context=Context)
+
+    with pytest.raises(DefinitionError) as error:
+        parameters.described_by(schema_of(document))
+    assert message in str(error.value)
 
 
 def test_a_default_that_does_not_fit_is_left_to_the_call() -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
-from inspect import currentframe, get_annotations
+from collections.abc import Callable, Iterable, Mapping
+from inspect import Signature, currentframe, get_annotations, signature
 from types import FrameType
 from typing import ForwardRef
 
@@ -78,6 +78,15 @@ def annotations_of(thing: object) -> Mapping[str, object]:
 
         return annotationlib.get_annotations(thing, format=annotationlib.Format.FORWARDREF)
     return get_annotations(thing) if isinstance(thing, type) else {}
+
+
+def signature_of(function: Callable[..., object]) -> Signature:
+    """Return the signature of *function*, with such annotations."""
+    if sys.version_info >= (3, 14):
+        import annotationlib
+
+        return signature(function, annotation_format=annotationlib.Format.FORWARDREF)
+    return signature(function)
 
 
 def type_parameters(thing: object) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeAlias
 
 from turnwright.canonical import JSON
@@ -30,7 +31,7 @@ def pointer(base: str, *keys: str | int) -> str:
     return "/".join([base, *(str(key).replace("~", "~0").replace("/", "~1") for key in keys)])
 
 
-def types_of(node: JSON) -> tuple[str, ...]:
+def types_of(node: JSON | Mapping[str, JSON]) -> tuple[str, ...]:
     """Return the names under `type`, none if any type will do."""
     match node:
         case {"type": str(name)}:
@@ -47,7 +48,7 @@ def schemas(node: Document, keyword: str) -> list[JSON]:
     return value if isinstance(value, list) else []
 
 
-def named_schemas(node: Document, keyword: str) -> Document:
+def named_schemas(node: Mapping[str, JSON], keyword: str) -> Document:
     """Return the schemas that *keyword* names, none if it names none."""
     value = node.get(keyword)
     return value if isinstance(value, dict) else {}

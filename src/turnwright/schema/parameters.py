@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from copy import copy
 from functools import partial
-from inspect import Parameter, signature, unwrap
+from inspect import Parameter, unwrap
 from types import FunctionType, MethodType, UnionType
 from typing import Annotated, Union, Unpack, get_args, get_origin
 
@@ -13,12 +14,12 @@ from attrs import evolve as replace
 
 from turnwright.canonical import JSON
 from turnwright.errors import DefinitionError, InvalidValue
-from turnwright.schema.annotations import Scope, type_parameters
+from turnwright.schema.annotations import Scope, signature_of, type_parameters
 from turnwright.schema.coercion import copied
 from turnwright.schema.containers import array_of, mapping_of
 from turnwright.schema.declared import Schema, made
 from turnwright.schema.docstrings import read
-from turnwright.schema.documents import Document
+from turnwright.schema.documents import Document, named_schemas, types_of
 from turnwright.schema.forms import Forms
 from turnwright.schema.validation import refused, within
 from turnwright.schema.wire import ABSENT, Form, Load, Member, dump_members, load_members, object_schema
@@ -34,7 +35,7 @@ class Parameters:
     the schema does not know it.
     """
 
-    __slots__ = ("_keyword", "_options", "_positional", "_rest", "context", "description", "schema")
+    __slots__ = ("_fixed", "_given", "_keyword", "_options", "_positional", "_rest", "context", "description", "schema")
 
     def __init__(
         self,
@@ -43,6 +44,7 @@ class Parameters:
         *,
         context: str | None,
         slots: Mapping[str, tuple[Parameter, Load | None]],
+        fixed: frozenset[str],
     ) -> None:
         self.schema = schema
         self.description = description
@@ -51,6 +53,32 @@ class Parameters:
         self._keyword = _slots(slots, Parameter.KEYWORD_ONLY)
         self._rest = _slots(slots, Parameter.VAR_POSITIONAL)
         self._options = _slots(slots, Parameter.VAR_KEYWORD)
+        self._fixed = fixed
+        self._given = False
+
+    def described_by(self, schema: Schema[object]) -> Parameters:
+        """Return the parameters of the same callable as *schema* describes them: an object with an argument a name.
+
+        The annotations still say what the callable gets; what is no parameter goes to `**kwargs`, flat. It is a
+        `DefinitionError` if there is no `**kwargs` for it, if a required parameter is missing, or if the schema offers
+        one that is fixed or injected.
+        """
+        root = schema.document
+        offered = named_schemas(root, "properties").keys()
+        named = {name for name, _, _ in (*self._positional, *self._keyword, *self._rest)}
+        needed = {name for name, _, default in (*self._positional, *self._keyword) if default is Parameter.empty}
+        if types_of(root) != ("object",):
+            raise DefinitionError('the schema of parameters must say "type": "object"')
+        if taken := sorted(offered & (self._fixed | {self.context})):
+            raise DefinitionError(f"the schema offers {taken[0]!r}, which is not the model's to give")
+        if missing := sorted(needed - offered - {self.context}):
+            raise DefinitionError(f"the schema lacks the required parameter {missing[0]!r}")
+        if not self._options and (unknown := sorted(offered - named)):
+            raise DefinitionError(f"the schema offers {unknown[0]!r}, which is no parameter of the function")
+        described = copy(self)
+        described.schema = schema  # type: ignore[assignment]
+        described._given = True
+        return described
 
     def bind(self, arguments: JSON, context: object) -> tuple[list[object], dict[str, object]]:
         """Return the positional and the keyword arguments of the call that the accepted *arguments* ask for.
@@ -66,9 +94,19 @@ class Parameters:
                 positional.extend(_loaded(name, load, arguments[name]))  # type: ignore[arg-type]
         keyword = {slot[0]: self._value(slot, arguments, context) for slot in self._keyword}
         for name, load, _ in self._options:
-            if name in arguments:
+            if self._given:
+                keyword.update(_loaded("", load, self._unnamed(arguments)))  # type: ignore[call-overload]
+            elif name in arguments:
                 keyword.update(_loaded(name, load, arguments[name]))  # type: ignore[call-overload]
         return positional, keyword
+
+    def _unnamed(self, arguments: Document) -> Document:
+        """Return the arguments that no parameter is named for."""
+        named = {name for name, _, _ in (*self._positional, *self._keyword, *self._rest)}
+        unnamed = {name: value for name, value in arguments.items() if name not in named}
+        if taken := sorted(unnamed.keys() & self._fixed):
+            raise refused("unknown property", taken[0])
+        return unnamed
 
     def _value(self, slot: _Slot, arguments: Document, context: object) -> object:
         name, load, default = slot
@@ -93,7 +131,7 @@ def parameters_of(function: Callable[..., object], *, context: type | None = Non
     inner, fixed = _innermost(function)
     name = getattr(inner, "__qualname__", type(function).__name__)
     try:
-        parameters = signature(function).parameters.values()
+        parameters = signature_of(function).parameters.values()
     except (TypeError, ValueError) as error:
         raise DefinitionError(f"{name} has no signature to read ({error}); wrap it in a Python function") from None
     docs = read(_docstring(function, inner))
@@ -124,7 +162,8 @@ def parameters_of(function: Callable[..., object], *, context: type | None = Non
         lambda value: load_members(members, value),
         lambda value: dump_members(members, value),  # type: ignore[arg-type]
     )
-    return Parameters(made(form, forms), docs.description, context=injected, slots=slots)  # type: ignore[arg-type]
+    schema: Schema[dict[str, object]] = made(form, forms)  # type: ignore[assignment]
+    return Parameters(schema, docs.description, context=injected, slots=slots, fixed=fixed)
 
 
 def _slots(slots: Mapping[str, tuple[Parameter, Load | None]], *kinds: object) -> list[_Slot]:
@@ -138,7 +177,9 @@ def _loaded(name: str, load: Load | None, value: JSON) -> object:
     try:
         return load(own)
     except InvalidValue as error:
-        raise within(name, error) from None
+        raise (within(name, error) if name else error) from None
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # it was accepted by a schema given apart
+        raise refused(f"{type(error).__name__}: {error}", name) from error
 
 
 def _innermost(function: object) -> tuple[object, frozenset[str]]:
