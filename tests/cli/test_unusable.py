@@ -56,6 +56,7 @@ definition = AgentDefinition("desk", "Help.", tools=[a, b])
         (["run", DESK, "Hello", "-m", "local"], "-m local: "),
         (["run", DESK, "Hello"], "no model: set OPENAI_API_KEY, or name one with -m"),
         (["run", DESK, "Hello", "--replay", "no_such.jsonl"], "no recording no_such.jsonl"),
+        (["run", DESK, "Hello", "-m", "ollama:x", "--record", "none/kept.jsonl"], "there is no directory none"),
         (["run", DESK, "Hello", "--replay", DESK], "is not a recording"),
         (["run", DESK, "Hello", "--replay", DESK, "-m", "local"], "--replay asks no model"),
     ],

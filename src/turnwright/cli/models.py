@@ -149,6 +149,8 @@ def _recorded(path: Path, model: Model | None = None) -> Model:
 
     if model is None and not path.is_file():
         raise CommandError(f"no recording {path}; make one with --record {path}")
+    if not path.parent.is_dir():
+        raise CommandError(f"--record {path}: there is no directory {path.parent}")
     try:
         return RecordedModel(path, model=model)
     except (OSError, ValueError, LookupError, TypeError) as error:
