@@ -28,7 +28,7 @@ from turnwright.commands import (
 from turnwright.decide import Wave, resolution
 from turnwright.definition import AnyDefinition, TurnView
 from turnwright.deltas import AttemptReset, Delta
-from turnwright.errors import InvalidValue, ModelError, ModelErrorKind
+from turnwright.errors import InvalidValue, Issue, ModelError, ModelErrorKind
 from turnwright.facts import (
     ApprovalDecided,
     BoundaryDecided,
@@ -218,7 +218,8 @@ class Performer:
             if definition.wraps_output and isinstance(value, dict) and value.keys() == {"response"}:
                 value = value["response"]
             value = definition.output_schema.accept(value)
-            issues = await self._objections(definition.output_schema.load(value)) if definition.check_output else ()
+            typed = definition.output_schema.load(value)
+            issues = await self._objections(typed) if definition.check_output else ()
         except InvalidValue as error:
             return OutputRejected(command.turn, tuple([str(issue) for issue in error.issues]))
         except Exception as error:  # noqa: BLE001 - the definition's own code failed
@@ -235,10 +236,10 @@ class Performer:
             except ValueError as error:
                 found = str(error) or type(error).__name__
             if found is not None:
-                issues += [
-                    str(each)
-                    for each in (found if isinstance(found, Sequence) and not isinstance(found, str) else [found])
-                ]
+                objections = found if isinstance(found, list | tuple) else [found]
+                if not all([isinstance(each, str | Issue) for each in objections]):
+                    raise TypeError(f"a check gives None, text, an Issue or a list of these, not {found!r:.40}")
+                issues += map(str, objections)
         return tuple(issues)
 
     # --- tools

@@ -68,6 +68,8 @@ class CallState:
     doubt: CallInDoubt | None = None
     reconciled: bool = False
     result: ToolMessage | None = None
+    made: RunCall | None = None
+    """The finished call as the definition's own code sees it."""
 
     @property
     def may_run(self) -> bool:
@@ -326,18 +328,19 @@ def _open_call(state: RunState, turn: int, index: int) -> CallState:
 
 
 def _settle(state: RunState, call: CallState, parts: tuple[Part, ...], output: object, *, is_error: bool) -> None:
-    """Give *call* its result. The results of a turn enter the transcript together, in the order of its calls."""
+    """Give *call* its result. The results of a turn become known together, in the order of its calls."""
     part = call.part
     call.result = ToolMessage(part.id, part.name, parts, is_error)
     if call.started is not None:
         state.failures[part.name] = state.failures.get(part.name, 0) + 1 if is_error else 0
     arguments = call.admitted.arguments if call.admitted else part.arguments
-    state.history.append(RunCall(call.turn, part.name, arguments, output, is_error))
+    call.made = RunCall(call.turn, part.name, arguments, output, is_error)
     state.open_calls -= 1
     if state.open_calls == 0:
         for each in state.calls:
-            assert each.result is not None
+            assert each.result is not None and each.made is not None
             state.transcript = state.transcript.append(each.result)
+            state.history.append(each.made)
 
 
 _TRANSITIONS: dict[type, Callable[..., None]] = {  # one for each member of Fact: tests/core/test_state.py
