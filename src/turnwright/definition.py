@@ -7,15 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, get_args
 
 from attrs import field, frozen
 
 from turnwright.canonical import digest, plain
+from turnwright.declarations import (
+    AMOUNTS,
+    CALLABLE,
+    CALLABLES,
+    COUNT,
+    NAME,
+    OPTIONS,
+    SECONDS,
+    SIZE,
+    TEXT,
+    Rule,
+    one_of,
+    optional,
+    refuse_unsound,
+)
 from turnwright.errors import DefinitionError, Issue
 from turnwright.messages import Part, Transcript
 from turnwright.schema import Schema, schema_of
-from turnwright.tools import Tool, ToolSpec, tool
+from turnwright.tools import TOOL_CHOICES, Tool, ToolSpec, tool
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -93,6 +108,18 @@ Guard: TypeAlias = Callable[[Tool[..., object], Mapping[str, object]], GuardResu
 ToolChooser: TypeAlias = str | Callable[[TurnView], str]
 
 
+_LIMITS: Final[tuple[tuple[str, Rule], ...]] = (
+    ("requests", optional(COUNT)),
+    ("input_tokens", optional(COUNT)),
+    ("output_tokens", optional(COUNT)),
+    ("tool_calls", optional(COUNT)),
+    ("calls_per_turn", SIZE),
+    ("argument_bytes", SIZE),
+    ("output_bytes", SIZE),
+    ("model_seconds", SECONDS),
+)
+
+
 @frozen
 class Limits:
     """What one run may use in all; None is no limit. Reaching one suspends the run with reason `budget`."""
@@ -106,6 +133,38 @@ class Limits:
     output_bytes: int = 262_144
     """How much of one tool result the model is shown; the rest is cut and marked."""
     model_seconds: float = 600.0
+
+    def __attrs_post_init__(self) -> None:
+        refuse_unsound("limits: ", self, _LIMITS)
+
+
+_RULES: Final[tuple[tuple[str, Rule], ...]] = (
+    ("name", NAME),
+    ("instruction", TEXT),
+    ("tools", (lambda value: isinstance(value, tuple) and CALLABLES[0](value), "a list of tools and functions")),
+    ("render", optional(CALLABLE)),
+    ("check_output", CALLABLES),
+    ("tool_choice", (lambda value: isinstance(value, str) or callable(value), "a word, a tool's name or a function")),
+    ("guards", CALLABLES),
+    ("repairs", COUNT),
+    ("options", OPTIONS),
+    ("limits", (lambda value: isinstance(value, Limits), "a Limits")),
+    ("approval_seconds", optional(SECONDS)),
+    ("cost", AMOUNTS),
+    ("durability", one_of(*get_args(Durability))),
+    ("version", TEXT),
+)
+
+
+def _tools(given: Sequence[Tool[..., object] | Callable[..., object]]) -> Sequence[Tool[..., object]]:
+    """Make tools of plain functions. What is neither is left for the rules to refuse."""
+    if not isinstance(given, Sequence):
+        return given  # type: ignore[unreachable]
+    return tuple([_tool(each) for each in given])
+
+
+def _tool(given: object) -> Tool[..., object]:
+    return tool(given) if callable(given) and not isinstance(given, Tool) else given  # type: ignore[return-value]
 
 
 @frozen(eq=False, slots=False)
@@ -124,7 +183,7 @@ class AgentDefinition(Generic[InputT, OutputT]):
 
     name: str
     instruction: str
-    tools: Sequence[Tool[..., object]] = ()
+    tools: Sequence[Tool[..., object]] = field(default=(), converter=_tools)
     input: type[InputT] | Mapping[str, object] = str  # type: ignore[assignment]
     output: type[OutputT] | Mapping[str, object] = str  # type: ignore[assignment]
     render: Callable[[InputT], str | Sequence[Part]] | None = None
@@ -141,9 +200,11 @@ class AgentDefinition(Generic[InputT, OutputT]):
 
     def __attrs_post_init__(self) -> None:
         set_once = object.__setattr__
-        set_once(self, "tools", tuple([each if isinstance(each, Tool) else tool(each) for each in self.tools]))
+        refuse_unsound(f"agent {self.name!r:.80}: ", self, _RULES)
         set_once(self, "check_output", tuple(self.check_output))
         set_once(self, "guards", tuple(self.guards))
+        set_once(self, "options", dict(self.options))
+        set_once(self, "cost", dict(self.cost))
         set_once(self, "toolbox", {each.name: each for each in self.tools})
         self._check()
         set_once(self, "specs", tuple([each.spec for each in self.tools]))
@@ -164,21 +225,17 @@ class AgentDefinition(Generic[InputT, OutputT]):
         return self.output_spec is not None and self.output_spec.schema is not self.output_schema.document
 
     def _check(self) -> None:
-        if not self.name or not self.name.isprintable() or len(self.name) > 128:
-            self._refuse(f"a name is 1 to 128 printable characters, not {self.name!r}")
         if len(self.toolbox) < len(self.tools):
             names = [each.name for each in self.tools]
             twice = next(name for name in names if names.count(name) > 1)
             owners = " and ".join([_owner(each) for each in self.tools if each.name == twice])
             self._refuse(f"two tools are named {twice!r} ({owners}); rename one with @tool(name=...)")
-        if isinstance(self.tool_choice, str) and self.tool_choice not in ("auto", "required", "none", *self.toolbox):
+        if isinstance(self.tool_choice, str) and self.tool_choice not in (*TOOL_CHOICES, *self.toolbox):
             self._refuse(
                 f"tool_choice {self.tool_choice!r} is no tool; it is auto, required, none or one of {[*self.toolbox]}"
             )
         if self.tool_choice == "required" and not self.tools:
             self._refuse("tool_choice 'required' needs a tool")
-        if isinstance(self.repairs, bool) or self.repairs < 0:
-            self._refuse(f"repairs is 0 or more, not {self.repairs!r}")
 
     def _schema(self, part: str, declared: object) -> Schema[object]:
         try:

@@ -11,16 +11,42 @@ import inspect
 from base64 import b32encode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Generic, Literal, ParamSpec, TypeAlias, TypeVar, overload
+from typing import Final, Generic, Literal, ParamSpec, TypeAlias, TypeVar, overload
 
 import msgspec
 from attrs import field, frozen
 
+from turnwright.declarations import (
+    AMOUNTS,
+    CALLABLE,
+    COUNT,
+    DESCRIPTIVE,
+    FLAG,
+    NAME,
+    SECONDS,
+    SIZE,
+    TEXT,
+    Rule,
+    one_of,
+    optional,
+    refuse_unsound,
+)
 from turnwright.errors import DefinitionError
 from turnwright.messages import Part, Text
 from turnwright.schema import Parameters, Schema, parameters_of, schema_of
 
-__all__ = ["Approval", "DidNotHappen", "Happened", "Replay", "Tool", "ToolContext", "ToolOutput", "ToolSpec", "tool"]
+__all__ = [
+    "TOOL_CHOICES",
+    "Approval",
+    "DidNotHappen",
+    "Happened",
+    "Replay",
+    "Tool",
+    "ToolContext",
+    "ToolOutput",
+    "ToolSpec",
+    "tool",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -125,7 +151,7 @@ class Tool(Generic[P, R_co]):
     spec: ToolSpec = field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        _check(self)
+        refuse_unsound(f"tool {self.name!r:.80}: ", self, _RULES)
         target = self.function
         is_async = inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(getattr(target, "__call__", None))  # noqa: B004
         while hasattr(target, "func"):  # functools.partial keeps its function there
@@ -153,30 +179,42 @@ class Tool(Generic[P, R_co]):
         }
 
 
-def _check(tool: Tool[..., object]) -> None:
-    def refuse(why: str) -> None:
-        message = f"tool {tool.name!r}: {why}"
-        raise DefinitionError(message)
-
-    if not tool.name or len(tool.name) > 128 or not tool.name.isprintable() or tool.name != tool.name.strip():
-        refuse("a name is 1 to 128 printable characters without space at its ends")
-    if tool.replay not in ("never", "safe", "idempotent"):
-        refuse(f"replay is never, safe or idempotent, not {tool.replay!r}")
-    if not _is_approval(tool.approval):
-        refuse(f"approval is none, required, a level of 1 or more, or a predicate, not {tool.approval!r}")
-    if tool.timeout is not None and not 0 < tool.timeout <= 86_400:
-        refuse(f"timeout is more than 0 and at most 86,400 seconds, or None, not {tool.timeout!r}")
-    if tool.max_attempts < 1:
-        refuse(f"max_attempts is at least 1, not {tool.max_attempts!r}")
-    for axis, amount in tool.cost.items():
-        if isinstance(amount, bool) or not isinstance(amount, int) or not 0 <= amount <= 2**53:
-            refuse(f"cost of {axis!r} is a whole number from 0 to 2**53, not {amount!r}")
-
-
 def _is_approval(approval: object) -> bool:
     if isinstance(approval, int):
         return not isinstance(approval, bool) and approval > 0
     return approval in ("none", "required") or callable(approval)
+
+
+TOOL_CHOICES: Final = ("auto", "required", "none")
+"""The words of a tool choice that are no tool's name."""
+
+_RULES: Final[tuple[tuple[str, Rule], ...]] = (
+    ("name", NAME),
+    (
+        "name",
+        (lambda value: value not in TOOL_CHOICES, f"none of {', '.join(TOOL_CHOICES)}: they are words of tool_choice"),
+    ),
+    ("description", TEXT),
+    ("capability", NAME),
+    ("approval", (_is_approval, "none, required, a level of 1 or more, or a predicate")),
+    ("replay", one_of("never", "safe", "idempotent")),
+    ("reconcile", optional(CALLABLE)),
+    ("prepare", optional(CALLABLE)),
+    ("key", optional(CALLABLE)),
+    ("cost", AMOUNTS),
+    ("sensitivity", one_of("public", "internal", "sensitive", "secret")),
+    ("annotations", DESCRIPTIVE),
+    (
+        "policy",
+        (lambda value: isinstance(value, tuple) and all([isinstance(each, str) for each in value]), "a list of names"),
+    ),
+    ("sequential", FLAG),
+    ("timeout", optional(SECONDS)),
+    ("timeout", (lambda value: value is None or value <= 86_400, "at most 86,400 seconds, or None")),  # type: ignore[operator]
+    ("max_attempts", SIZE),
+    ("max_failures", optional(COUNT)),
+    ("version", TEXT),
+)
 
 
 @overload
@@ -231,7 +269,13 @@ def _make(function: Callable[..., object], contract: dict[str, object]) -> Tool[
         message = f"tool {function.name!r} is a tool already; decorate the function once"
         raise DefinitionError(message)
     given = {name: value for name, value in contract.items() if value is not None}
-    name = str(given.pop("name", None) or _name(function))
+    name = given.pop("name", None) or _name(function)
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        message = (
+            f"tool {name!r}: a generator gives no result; return it whole, and tell progress by ToolContext.update"
+        )
+        raise DefinitionError(message)
+    policy = given.pop("policy", ())
     document = given.pop("parameters", None)
     try:
         parameters = parameters_of(function, context=ToolContext)
@@ -245,11 +289,11 @@ def _make(function: Callable[..., object], contract: dict[str, object]) -> Tool[
     return Tool(
         function=function,
         parameters=parameters,
-        name=name,
-        description=str(given.pop("description", None) or parameters.description),
+        name=name,  # type: ignore[arg-type]
+        description=given.pop("description", None) or parameters.description,  # type: ignore[arg-type]
         output=schema,
-        capability=str(given.pop("capability", None) or f"tool.{name}"),
-        policy=tuple(given.pop("policy", ())),  # type: ignore[arg-type]
+        capability=given.pop("capability", None) or f"tool.{name}",  # type: ignore[arg-type]
+        policy=tuple(policy) if isinstance(policy, list | tuple | frozenset) else policy,  # type: ignore[arg-type]
         timeout=contract.get("timeout", 300.0),  # type: ignore[arg-type]
         **{name: value for name, value in given.items() if name != "timeout"},  # type: ignore[arg-type]
     )
