@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from attrs import frozen
-
 from turnwright.facts import ApprovalRequested, CallAdmitted
 from turnwright.messages import AssistantMessage, ToolCall
+from turnwright.values import frozen
 
 __all__ = [
     "AdmitCalls",

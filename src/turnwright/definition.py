@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, get_args
 
-from attrs import field, frozen
+from attrs import field
 
 from turnwright.canonical import digest, plain
 from turnwright.declarations import (
@@ -31,6 +31,7 @@ from turnwright.errors import DefinitionError, Issue
 from turnwright.messages import Part, Transcript
 from turnwright.schema import Schema, schema_of
 from turnwright.tools import TOOL_CHOICES, Tool, ToolSpec, tool
+from turnwright.values import frozen
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar

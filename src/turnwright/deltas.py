@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from attrs import field, frozen
+from attrs import field
 
 from turnwright.messages import Usage
+from turnwright.values import frozen
 
 __all__ = ["AttemptReset", "Delta", "ReasoningDelta", "TextDelta", "ToolCallDelta", "UsageDelta"]
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from attrs import frozen
-
 from turnwright.errors import ModelErrorKind
 from turnwright.inbox import Word
 from turnwright.messages import AssistantMessage, Part, UserMessage
+from turnwright.values import frozen
 
 __all__ = [
     "ApprovalDecided",

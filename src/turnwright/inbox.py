@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from attrs import field, frozen
+from attrs import field
 
 from turnwright.messages import UserMessage
+from turnwright.values import frozen
 
 __all__ = ["Approve", "Cancel", "Deny", "FollowUp", "LateResult", "Resolve", "Steer", "Word"]
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from turnwright.deltas import AttemptReset, Delta
 from turnwright.facts import (
@@ -44,6 +44,7 @@ from turnwright.facts import (
 )
 from turnwright.inbox import FollowUp, Steer
 from turnwright.messages import AssistantMessage, Message, Text, ToolCall, ToolMessage, UserMessage
+from turnwright.values import frozen
 
 __all__ = [
     "AgentEnd",

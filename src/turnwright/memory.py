@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from turnwright import heads, journal
 from turnwright.canonical import decode, encode
@@ -43,6 +43,7 @@ from turnwright.ports import (
     Reserved,
     Telemetry,
 )
+from turnwright.values import frozen
 
 __all__ = [
     "EvidenceStream",

@@ -7,7 +7,9 @@ from itertools import islice
 from types import NoneType
 from typing import Final, Literal, TypeAlias, get_args, get_type_hints, overload
 
-from attrs import field, fields, frozen
+from attrs import field, fields
+
+from turnwright.values import frozen
 
 __all__ = [
     "NO_USAGE",

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, Literal, TypeAlias, TypeVar
 
-from attrs import field, frozen
+from attrs import field
 
 from turnwright.facts import Fault, SuspendReason
 from turnwright.messages import Transcript, Usage
+from turnwright.values import frozen
 
 __all__ = ["Cancelled", "Completed", "Failed", "Outcome", "Pending", "Suspended"]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
-from attrs import field, frozen
+from attrs import field
 
 from turnwright.definition import Durability, OutputSpec
 from turnwright.deltas import Delta
@@ -22,6 +22,7 @@ from turnwright.heads import RunHead, RunStatus
 from turnwright.inbox import Word
 from turnwright.messages import AssistantMessage, Message
 from turnwright.tools import ToolSpec
+from turnwright.values import frozen
 
 if TYPE_CHECKING:
     from turnwright.lifecycle import LifecycleEvent

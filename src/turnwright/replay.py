@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, Literal
 
-from attrs import frozen
-
 from turnwright import journal
 from turnwright.commands import AdmitCalls, CheckOutput, ConsultBoundary
 from turnwright.decide import Rest, decide
@@ -38,6 +36,7 @@ from turnwright.facts import (
 )
 from turnwright.performer import Performer
 from turnwright.state import RunState, evolve
+from turnwright.values import frozen
 from turnwright.wiring import Ports
 
 __all__ = ["Divergence", "Replay", "replay_agent"]

@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import Final, Generic, Literal, ParamSpec, TypeAlias, TypeVar, overload
 
 import msgspec
-from attrs import field, frozen
+from attrs import field
 
 from turnwright.declarations import (
     AMOUNTS,
@@ -34,6 +34,7 @@ from turnwright.declarations import (
 from turnwright.errors import DefinitionError
 from turnwright.messages import Part, Text
 from turnwright.schema import Parameters, Schema, parameters_of, schema_of
+from turnwright.values import frozen
 
 __all__ = [
     "TOOL_CHOICES",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attrs import field, frozen
+from attrs import field
 
 from turnwright.memory import MemoryState, RandomIds, SystemClock
 from turnwright.ports import (
@@ -21,6 +21,7 @@ from turnwright.ports import (
     State,
     Telemetry,
 )
+from turnwright.values import frozen
 
 __all__ = ["Ports"]
 
