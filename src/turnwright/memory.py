@@ -7,10 +7,10 @@ contract suites in `turnwright_contracts` run on them.
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from os import urandom
 
 from attrs import define, field
 
@@ -92,7 +92,7 @@ class RandomIds:
 
     def new_id(self) -> str:
         """A new id."""
-        return secrets.token_hex(16)
+        return urandom(16).hex()
 
 
 @define

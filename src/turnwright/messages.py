@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import islice
 from types import NoneType
 from typing import Final, Literal, TypeAlias, get_args, get_type_hints, overload
@@ -208,15 +209,16 @@ def flaw(answer: object) -> str:
 def flaw_of_parts(parts: Sequence[object]) -> str:
     """What is wrong with the first of *parts* that is none, or that holds what it cannot; empty if nothing is."""
     for value in parts:
-        shape = _SHAPES.get(type(value))
-        if shape is None:
-            return f"{type(value).__name__} is no part"
-        for name, kinds in shape:
+        kind: type = type(value)
+        if kind not in _CHECKED:
+            return f"{kind.__name__} is no part"
+        for name, kinds in _shape(kind):
             if type(getattr(value, name)) not in kinds:
                 return f"{type(value).__name__}.{name} is {type(getattr(value, name)).__name__}"
     return ""
 
 
+@cache
 def _shape(kind: type) -> tuple[tuple[str, tuple[object, ...]], ...]:
     """The fields of *kind* that hold something plain, and the exact types that each may have."""
     hints = get_type_hints(kind)
@@ -225,7 +227,7 @@ def _shape(kind: type) -> tuple[tuple[str, tuple[object, ...]], ...]:
 
 
 _STOP_REASONS: Final = frozenset(get_args(StopReason))
-_SHAPES: Final = {kind: _shape(kind) for kind in (AssistantMessage, Usage, *get_args(Part))}
+_CHECKED: Final = frozenset([AssistantMessage, Usage, *get_args(Part)])
 
 
 class Transcript(Sequence[Message]):
