@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import httpx
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tests.adapters.chat import (
     DONE,
@@ -222,16 +222,26 @@ async def test_the_last_event_needs_no_empty_line_but_must_be_whole() -> None:
 
 
 @pytest.mark.case("sse-08")
-async def test_done_ends_the_turn_though_the_connection_stays_open() -> None:
-    """The connection is let go as soon as the answer is all there."""
+@pytest.mark.parametrize("split", [None, 1])
+async def test_done_ends_the_turn_though_the_connection_stays_open(split: int | None) -> None:
+    """The connection is let go as soon as the answer is all there, in one packet or in many."""
     body = sse(chunk({"content": "ok"}, "stop"))
-    async with ByteServer([RawReply(body, keep_open=True)]) as server, model_of(server) as model:
-        async with asyncio.timeout(2):
+    async with ByteServer([RawReply(body, keep_open=True, split=split)]) as server, model_of(server) as model:
+        async with asyncio.timeout(1.5):
             message = await model.complete(request(on_delta=lambda _: None))
 
         await server.until(lambda: server.open_connections == 0)
 
     assert "ok" == message.text
+
+
+async def test_what_comes_after_done_is_nothing() -> None:
+    """In the same packet or in a later one."""
+    body = sse(chunk({"content": "ok"}, "stop"))
+
+    heard = await hear(body + sse(chunk({"content": "more"}), {"error": {"message": "x"}}))
+
+    assert "ok" == heard.message.text
 
 
 async def test_a_finished_stream_keeps_its_connection() -> None:
@@ -359,6 +369,16 @@ async def test_usage_inside_the_choice_counts_once() -> None:
             ],
             [("c", "f", "{}"), ("c_1", "g", "{}")],
             id="one id for two calls",
+        ),
+        pytest.param(
+            [
+                {"index": 0, "id": "a", "name": "f", "arguments": '{"x"'},
+                {"index": 1, "id": "b", "name": "g", "arguments": '{"y"'},
+                {"index": 2, "id": "a", "arguments": ":1}"},
+                {"id": "b", "arguments": ":2}"},
+            ],
+            [("a", "f", '{"x":1}'), ("b", "g", '{"y":2}')],
+            id="only the id to go by",
         ),
         pytest.param(
             [
@@ -628,6 +648,7 @@ junk = st.recursive(
 )
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(junk, max_size=4), st.booleans())
 async def test_no_junk_is_more_than_a_model_error(payloads: list[object], streamed: bool) -> None:
     """Whatever JSON a server sends, it is an answer or a ModelError."""

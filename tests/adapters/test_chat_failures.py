@@ -23,7 +23,7 @@ from tests.adapters.chat import (
     whole,
 )
 from turnwright.errors import ModelError
-from turnwright.testing.byte_server import ByteServer, RawReply
+from turnwright.testing.byte_server import ByteServer, RawReply, SeenRequest
 from turnwright_adapters._wire import provider_error, retry_after
 from turnwright_adapters.chat_completions import ChatCompletionsModel, Timeouts
 
@@ -314,6 +314,24 @@ async def test_a_kept_connection_that_died_is_replaced_once() -> None:
         assert [1, 1, 2] == [seen.connection for seen in server.requests]
 
     assert ["ok", "ok"] == [answer.text for answer in answers]
+
+
+async def test_of_several_dead_connections_one_is_tried() -> None:
+    """The second try is on a connection of its own, whatever else is kept."""
+    ok = as_json(whole({"content": "ok"}))
+    used: set[int] = set()
+
+    def answer(seen: SeenRequest) -> RawReply:
+        dead = seen.connection in used
+        used.add(seen.connection)
+        return RawReply(drop=True) if dead else ok
+
+    async with ByteServer(answer) as server, model_of(server) as model:
+        await asyncio.gather(model.complete(request()), model.complete(request()))
+        await model.complete(request())
+
+        assert 3 == server.connections
+        assert 4 == len(server.requests)
 
 
 async def test_a_fresh_connection_that_dies_is_a_failure() -> None:
