@@ -83,7 +83,7 @@ class IdsSuite:
         assert all(1 <= len(each) <= 64 and set(each) <= fit for each in [ids.new_id() for _ in range(1000)])
 
     def test_an_id_cannot_be_guessed(self) -> None:
-        """It is long enough for 128 random bits, and two sources have nothing in common, unless it is declared guessable."""
+        """It has room for 128 random bits, and two sources have nothing in common, unless it is declared guessable."""
         some, others = ({source.new_id() for _ in range(1000)} for source in (self.make(), self.make()))
 
         if self.guessable:
