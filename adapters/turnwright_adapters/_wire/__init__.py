@@ -1,39 +1,55 @@
 """What the model adapters share on the wire: HTTP exchanges, server-sent events, errors, names, valid histories."""
 
+from turnwright_adapters._wire.answer import Answer, Call, Kind, Words, count, string, table, tables
 from turnwright_adapters._wire.errors import provider_error, retry_after
-from turnwright_adapters._wire.exchange import (
-    ApiKey,
-    Http,
-    Reply,
-    Timeouts,
-    authorization,
-    is_transport_failure,
-    wire_headers,
+from turnwright_adapters._wire.exchange import ApiKey, Timeouts
+from turnwright_adapters._wire.history import (
+    EARLIER,
+    EMPTY_MESSAGE,
+    EMPTY_RESULT,
+    ONLY_IMAGES,
+    Remembered,
+    paired,
+    plain_text,
+    prompted,
 )
-from turnwright_adapters._wire.history import Remembered, paired
 from turnwright_adapters._wire.json_text import as_object_text, decode, encode, is_object_text
-from turnwright_adapters._wire.names import ToolNames, call_id, wire_name
+from turnwright_adapters._wire.model import HttpModel, check_choice, options_of
+from turnwright_adapters._wire.names import ToolNames, call_id, is_own_call_id, wire_name
 from turnwright_adapters._wire.sse import ServerSentEvent, SseDecoder
 
 __all__ = [
+    "EARLIER",
+    "EMPTY_MESSAGE",
+    "EMPTY_RESULT",
+    "ONLY_IMAGES",
+    "Answer",
     "ApiKey",
-    "Http",
+    "Call",
+    "HttpModel",
+    "Kind",
     "Remembered",
-    "Reply",
     "ServerSentEvent",
     "SseDecoder",
     "Timeouts",
     "ToolNames",
+    "Words",
     "as_object_text",
-    "authorization",
     "call_id",
+    "check_choice",
+    "count",
     "decode",
     "encode",
     "is_object_text",
-    "is_transport_failure",
+    "is_own_call_id",
+    "options_of",
     "paired",
+    "plain_text",
+    "prompted",
     "provider_error",
     "retry_after",
-    "wire_headers",
+    "string",
+    "table",
+    "tables",
     "wire_name",
 ]

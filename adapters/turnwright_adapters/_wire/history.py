@@ -8,12 +8,20 @@ from weakref import ref
 
 from attrs import evolve as replace
 
-from turnwright.messages import AssistantMessage, Message, Text, ToolCall, ToolMessage
+from turnwright.messages import AssistantMessage, Image, Message, Part, Text, ToolCall, ToolMessage
+from turnwright.ports import OutputSpec
+from turnwright_adapters._wire.json_text import encode
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 LOST_RESULT: Final = "(no result was recorded; the call may or may not have run)"
+
+EMPTY_MESSAGE: Final = "(empty message)"
+EMPTY_RESULT: Final = "(no tool output)"
+ONLY_IMAGES: Final = "(see attached image)"
+EARLIER: Final = "(the conversation goes on)"
+"""What stands before an answer that a history begins with, for providers that want a user to begin."""
 
 
 def paired(messages: Iterable[Message]) -> Iterator[Message]:
@@ -68,6 +76,27 @@ def _distinct_ids(calls: Sequence[ToolCall]) -> list[str]:
     for place, call in enumerate(calls):
         ids.append(f"{call.id}_{place}" if call.id in ids else call.id)
     return ids
+
+
+def plain_text(parts: Iterable[Part], *, images: bool = False) -> str:
+    """Return the text of *parts*, empty if it is blank; with *images* a placeholder for each run of images."""
+    pieces: list[str] = []
+    for part in parts:
+        if isinstance(part, Text):
+            pieces.append(part.text)
+        elif images and isinstance(part, Image) and pieces[-1:] != [_NO_IMAGE]:
+            pieces.append(_NO_IMAGE)
+    text = "".join(pieces)
+    return text if text.strip() else ""
+
+
+_NO_IMAGE: Final = "(an image that this model cannot see)"
+
+
+def prompted(output: OutputSpec) -> str:
+    """Return the words that ask for *output* where its schema cannot be sent."""
+    schema = encode(output.schema).decode()
+    return f"Give your final answer as JSON alone, valid under this JSON Schema:\n{schema}"
 
 
 class Remembered(Generic[K, V]):

@@ -63,3 +63,16 @@ def call_id(given: str) -> str:
 
 
 _PLAIN_ID = re.compile(r"[a-zA-Z0-9_.:-]{1,40}")
+
+
+def own_call_id(turn: int, place: int) -> str:
+    """Return the id of a call that came without one."""
+    return f"call_{turn}_{place}"
+
+
+def is_own_call_id(id: str) -> bool:
+    """Say whether *id* is one that we gave."""
+    return _OWN_ID.fullmatch(id) is not None
+
+
+_OWN_ID = re.compile(r"call_\d+_\d+")

@@ -1,0 +1,109 @@
+"""What every model behind HTTP has in common: its address, its key, its client, and one exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self
+
+import httpx
+
+from turnwright.errors import ModelError
+from turnwright.messages import AssistantMessage
+from turnwright.ports import ModelRequest
+from turnwright_adapters._wire.answer import Answer
+from turnwright_adapters._wire.exchange import ApiKey, Http, Timeouts, authorization, wire_headers
+from turnwright_adapters._wire.listening import listen
+
+
+class HttpModel:
+    """A model behind HTTP.
+
+    One object serves any number of runs at a time, on any number of event loops one after another. A *client* that
+    was given is never closed; one of our own closes with its event loop, or by `aclose`.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str,
+        api_key: ApiKey,
+        provider: str,
+        headers: Mapping[str, str | None],
+        client: httpx.AsyncClient | None,
+        timeouts: Timeouts,
+        stream: bool | None,
+    ) -> None:
+        url = httpx.URL(base_url)
+        if url.scheme not in {"http", "https"} or not url.host:
+            raise ValueError("base_url must be an http or https URL such as https://api.openai.com/v1")
+        self.model = model
+        self.provider = provider
+        self._base = url.copy_with(path=url.path.rstrip("/"))
+        self._headers = wire_headers(headers)
+        self._key = api_key if callable(api_key) or api_key is None else lambda: api_key
+        self._http = Http(client, timeouts)
+        self._stream = stream
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.model!r} of {self.provider!r}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close what this event loop holds open. The model may be used again, and a second call does nothing."""
+        await self._http.aclose()
+
+    def _at(self, path: str, **query: str) -> str:
+        url = self._base.copy_with(path=self._base.path.rstrip("/") + path)
+        return str(url.copy_merge_params(query) if query else url)
+
+    def _streams(self, request: ModelRequest) -> bool:
+        return request.on_delta is not None if self._stream is None else self._stream
+
+    def _credentials(self, key: str) -> dict[str, str]:
+        return {"authorization": f"Bearer {key}"}
+
+    async def _ask(
+        self, url: str, body: bytes, answer: Answer, *, stream: bool, within: float | None
+    ) -> AssistantMessage:
+        """Post *body*, let *answer* take the reply whichever form it has, and return the message."""
+        headers = {
+            "content-type": "application/json",
+            "accept": "text/event-stream" if stream else "application/json",
+            "accept-encoding": "identity",
+        }
+        if (key := await authorization(self._key, self.provider)) is not None:
+            headers |= self._credentials(key)
+        async with self._http.post(
+            url,
+            headers={name: value for name, value in {**headers, **self._headers}.items() if value is not None},
+            body=body,
+            provider=self.provider,
+            timeout=within,
+        ) as reply:
+            if reply.content_type == "text/event-stream" or (stream and "json" not in reply.content_type):
+                await listen(reply, answer)
+            else:
+                answer.take_whole(await reply.read())
+            return answer.message()
+
+
+def check_choice(request: ModelRequest) -> None:
+    """ModelError if the tool choice is none of the request's tools."""
+    named = request.tool_choice not in {"auto", "required", "none"}
+    if named and all(tool.name != request.tool_choice for tool in request.tools):
+        words = f"tool_choice {request.tool_choice!r} is no tool of this request"
+        raise ModelError("invalid_request", words, dispatched=False)
+
+
+def options_of(request: ModelRequest, *reserved: str) -> dict[str, object]:
+    """Return the options that are set. ModelError for one that is *reserved*."""
+    options = {name: value for name, value in request.options.items() if value is not None}
+    if taken := options.keys() & {*reserved}:
+        raise ModelError("invalid_request", f"the option {min(taken)!r} is not to be set", dispatched=False)
+    return options
