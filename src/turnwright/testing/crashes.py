@@ -1,0 +1,440 @@
+"""`explore_crashes`: cut a run at every call that leaves the engine, go on in a fresh engine, hold the laws against it.
+
+    report = explore_crashes(payer, "refund 5", ports, decisions="approve")
+    assert report.violations == []
+
+A calm run is counted first. Then each of its calls (to a port, or into a tool) is hit by each fault in a run of its
+own:
+
+    before       the process dies before the call
+    lost         the call takes effect, and the process dies before the reply
+    unused       the reply arrives, and the process dies at its next call
+    late         the reply comes after the lease ran out and another engine took the run over
+    hidden       the call takes effect and reports an error
+    failed       the call reports an error without having taken effect
+
+Death is not an exception that a `finally` could heal: every later call of that engine fails too. Rule: what was
+acknowledged is kept, no effect happens without an acknowledged intent, a `never` effect happens at most once, the
+evidence is that of the journal, and the run ends as the calm one did or waits in doubt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextvars import ContextVar
+from itertools import product
+from pathlib import Path
+from typing import Final, Literal, TypeAlias, TypeVar, cast, get_args
+
+import msgspec
+from attrs import define, evolve as replace, field, frozen
+
+from turnwright.canonical import JSON
+from turnwright.definition import AnyDefinition
+from turnwright.errors import ModelError, PortError, TurnwrightError
+from turnwright.evidence import Entry, Evidence
+from turnwright.inbox import Word
+from turnwright.memory import MemoryState
+from turnwright.messages import AssistantMessage
+from turnwright.outcomes import Outcome, Suspended
+from turnwright.ports import Append, Appended, Busy, Clock, Lease, Model, ModelRequest, State
+from turnwright.replay import replay_agent
+from turnwright.run import resume_agent, run_agent
+from turnwright.schema import Parameters
+from turnwright.tools import Tool, ToolContext
+from turnwright.wiring import Ports
+
+__all__ = ["CrashReport", "Fault", "FaultKind", "Violation", "explore_crashes"]
+
+T = TypeVar("T")
+
+FaultKind: TypeAlias = Literal["before", "lost", "unused", "late", "hidden", "failed"]
+KINDS: Final[tuple[FaultKind, ...]] = get_args(FaultKind)
+
+RUN: Final = "run"
+ROUNDS: Final = 8
+"""How often a run that waits is taken up again before it counts as stuck."""
+
+
+@frozen
+class Fault:
+    """One fault: at the *call*th call of engine number *engine*, both counted from 1."""
+
+    engine: int
+    call: int
+    kind: FaultKind
+
+
+@frozen
+class Violation:
+    """A law that did not hold under *plan*, which replays it."""
+
+    plan: tuple[Fault, ...]
+    what: str
+
+    def __str__(self) -> str:
+        faults = " then ".join([f"{each.kind} at call {each.call} of engine {each.engine}" for each in self.plan])
+        return f"{self.what} [{faults}]"
+
+
+@define
+class CrashReport:
+    """What an exploration found: how many *cuts* were made, how many runs were left *in_doubt*, what was violated."""
+
+    calls: list[str] = field(factory=list)
+    """The calls of the calm run, in order."""
+    cuts: int = 0
+    in_doubt: int = 0
+    violations: list[Violation] = field(factory=list)
+
+
+def explore_crashes(
+    definition: AnyDefinition,
+    input: object,
+    ports: Callable[[Path], Ports],
+    *,
+    decisions: Literal["approve", "deny"] = "approve",
+    faults: Literal["single", "pairs"] = "single",
+    kinds: Sequence[FaultKind] = KINDS,
+    plans: Sequence[Sequence[Fault]] | None = None,
+) -> CrashReport:
+    """Explore the crashes of one scenario. *ports* is called afresh, with the scenario's own folder, for every engine.
+
+    *plans* replays given plans only. A MemoryState is carried from engine to engine as a store on disk would be.
+    """
+    return asyncio.run(_explore(definition, input, ports, decisions, faults, kinds, plans))
+
+
+async def _explore(
+    definition: AnyDefinition,
+    given: object,
+    ports: Callable[[Path], Ports],
+    decisions: str,
+    faults: str,
+    kinds: Sequence[FaultKind],
+    plans: Sequence[Sequence[Fault]] | None,
+) -> CrashReport:
+    report = CrashReport()
+
+    async def play(plan: Sequence[Fault]) -> _Scenario:
+        with tempfile.TemporaryDirectory() as folder:
+            scenario = _Scenario(definition, given, ports, Path(folder), decisions, tuple(plan))
+            await scenario.play()
+            return scenario
+
+    calm = await play(())
+    report.calls = calm.world.calls[0]
+    calm.check(None)
+    report.violations += calm.violations
+    if plans is None:
+        plans = [*_plans(len(report.calls), kinds, faults)]
+    for plan in plans:
+        scenario = await play(plan)
+        scenario.check(calm.outcome)
+        report.cuts += 1
+        report.in_doubt += isinstance(scenario.outcome, Suspended) and scenario.outcome.reason == "in-doubt"
+        report.violations += scenario.violations
+    return report
+
+
+def _plans(calls: int, kinds: Sequence[FaultKind], faults: str) -> Iterator[tuple[Fault, ...]]:
+    singles = [Fault(1, call, kind) for call, kind in product(range(1, calls + 1), kinds)]
+    if faults == "single":
+        for first in singles:
+            yield (first,)
+        return
+    for first, call, kind in product(singles, range(1, calls + 1), kinds):
+        yield first, Fault(2, call, kind)
+
+
+class _Dead(BaseException):
+    """The process of this engine is gone: no more of its code runs."""
+
+
+@define(eq=False)
+class _World:
+    """What stands outside every engine: what really happened, and what was really acknowledged."""
+
+    calls: list[list[str]] = field(factory=list)
+    dispatched: dict[str, int] = field(factory=dict)
+    started: set[str] = field(factory=set)
+    acknowledged: list[Entry] = field(factory=list)
+    broken: list[str] = field(factory=list)
+
+
+class _Scenario:
+    """One scenario under one plan: engines take the run over from each other until it rests."""
+
+    def __init__(
+        self,
+        definition: AnyDefinition,
+        given: object,
+        ports: Callable[[Path], Ports],
+        folder: Path,
+        decisions: str,
+        plan: tuple[Fault, ...],
+    ) -> None:
+        self._definition = definition
+        self._given = given
+        self._make = ports
+        self._folder = folder
+        self._decisions = decisions
+        self._plan = plan
+        self._memory: MemoryState | None = None
+        self._engines = 0
+        self.world = _World()
+        self.outcome: Outcome[object] | None = None
+        self.violations: list[Violation] = []
+
+    async def play(self) -> None:
+        """Run engines until one brings the run to rest, then look at what is left."""
+        for _ in range(len(self._plan) + 2):
+            self.outcome = await self.engine()
+            if self.outcome is not None:
+                break
+        ports = self._ports()
+        try:
+            await self._look(ports)
+        finally:
+            await _close(ports.state)
+
+    async def engine(self) -> Outcome[object] | None:
+        """Let one engine work. None if it died, was overtaken, or met an error that its caller would see."""
+        self._engines += 1
+        ports = self._ports()
+        engine = _Engine(self, [each for each in self._plan if each.engine == self._engines])
+        self.world.calls.append(engine.calls)
+        worker = asyncio.ensure_future(self._work(engine.watched_definition(self._definition), engine.watched(ports)))
+        try:
+            await asyncio.wait([worker], timeout=60)
+            if not worker.done():
+                worker.cancel()
+                self.world.broken.append("an engine hangs")
+                return None
+            return worker.result()
+        except (_Dead, TurnwrightError):
+            return None
+        finally:
+            await _close(ports.state)
+
+    async def _work(self, definition: AnyDefinition, ports: Ports) -> Outcome[object]:
+        outcome = await run_agent(definition, self._given, ports, run_id=RUN)
+        for _ in range(ROUNDS):
+            if not isinstance(outcome, Suspended) or outcome.reason not in ("approval", "model", "cancelled"):
+                break
+            asked = [each.effect_id for each in outcome.pending if each.kind == "approval"]
+            outcome = await resume_agent(definition, RUN, ports, decisions=dict.fromkeys(asked, self._decisions))
+        return outcome
+
+    def _ports(self) -> Ports:
+        ports = self._make(self._folder)
+        if isinstance(ports.state, MemoryState):
+            self._memory = ports.state if self._memory is None else self._memory.reopen()
+            ports = replace(ports, state=self._memory)
+        return ports
+
+    async def _look(self, ports: Ports) -> None:
+        entries = await ports.state.load(RUN)
+        kept = [(each.kind, each.body) for each in self.world.acknowledged]
+        if [(each.kind, each.body) for each in entries[: len(kept)]] != kept:
+            self.world.broken.append("an acknowledged fact is lost")
+        if entries:
+            replayed = await replay_agent(self._definition, RUN, ports)
+            if replayed.divergence is not None:
+                self.world.broken.append(f"the journal does not replay: {replayed.divergence}")
+        lease = await ports.state.acquire(RUN, holder="afterwards", seconds=0.0, create=False)
+        if self.outcome is not None and not isinstance(lease, Lease):
+            self.world.broken.append("a run at rest is still held")
+
+    def check(self, calm: Outcome[object] | None) -> None:
+        """Hold the laws against what happened; *calm* is how the undisturbed run ended."""
+        broken = [*self.world.broken]
+        for tool in self._definition.tools:
+            for effect, times in self.world.dispatched.items():
+                if tool.replay == "never" and effect.startswith(f"{tool.name} ") and times > 1:
+                    broken.append(f"the never effect {effect!r} happened {times} times")
+        if self.outcome is None:
+            broken.append("the run never came to rest")
+        elif calm is not None and not _same(self.outcome, calm):
+            broken.append(f"the run ended as {self.outcome!r}, the calm one as {calm!r}")
+        self.violations = [Violation(self._plan, what) for what in broken]
+
+
+def _same(outcome: Outcome[object], calm: Outcome[object]) -> bool:
+    if isinstance(outcome, Suspended):
+        waits = isinstance(calm, Suspended) and outcome.reason == calm.reason
+        return waits or outcome.reason == "in-doubt"
+    return type(outcome) is type(calm) and getattr(outcome, "output", None) == getattr(calm, "output", None)
+
+
+async def _close(state: State) -> None:
+    close = getattr(state, "close", None) or getattr(state, "aclose", None)
+    if close is not None:
+        closing = close()
+        if isinstance(closing, Awaitable):
+            await closing
+
+
+class _Engine:
+    """One engine's ports and tools, each call of which is counted and may meet its fault."""
+
+    def __init__(self, scenario: _Scenario, faults: Sequence[Fault]) -> None:
+        self._scenario = scenario
+        self._faults = {each.call: each.kind for each in faults}
+        self._dead = False
+        self.calls: list[str] = []
+        self.skew = 0.0
+
+    async def call(self, name: str, work: Callable[[], Awaitable[T]], error: Exception) -> T:
+        """Do *work*, or what the plan says instead. *error* is what this port reports when it fails."""
+        if self._dead:
+            raise _Dead
+        self.calls.append(name)
+        match self._faults.get(len(self.calls)):
+            case "before":
+                self._dead = True
+                raise _Dead
+            case "lost":
+                await work()
+                self._dead = True
+                raise _Dead
+            case "unused":
+                reply = await work()
+                self._dead = True
+                return reply
+            case "late":
+                reply = await work()
+                self.skew += 3600.0
+                outcome = await self._scenario.engine()
+                self._scenario.outcome = outcome
+                return reply
+            case "hidden":
+                await work()
+                raise error
+            case "failed":
+                raise error
+            case None:
+                return await work()
+
+    def watched(self, ports: Ports) -> Ports:
+        """*ports* with every call counted."""
+        state = cast("State", _State(self, ports.state, self._scenario.world))  # all of it that an engine calls
+        return replace(ports, model=_Model(self, ports.model), state=state, clock=_Clock(self, ports.clock))
+
+    def watched_definition(self, definition: AnyDefinition) -> AnyDefinition:
+        """*definition* with every tool counted."""
+        return replace(definition, tools=[self._tool(tool) for tool in definition.tools])
+
+    def _tool(self, tool: Tool[..., object]) -> Tool[..., object]:
+        world = self._scenario.world
+        effect: ContextVar[str] = ContextVar("effect")
+
+        async def function(*args: object, **kwargs: object) -> object:
+            effect_id = effect.get()
+
+            async def work() -> object:
+                name = f"{tool.name} {effect_id}"
+                world.dispatched[name] = world.dispatched.get(name, 0) + 1
+                if effect_id not in world.started:
+                    world.broken.append(f"the effect {name!r} happened without an acknowledged intent")
+                value = tool(*args, **kwargs)
+                return await value if isinstance(value, Awaitable) else value
+
+            return await self.call(f"tool {tool.name}", work, RuntimeError("the tool failed"))
+
+        return replace(tool, function=function, parameters=_Telling.of(tool.parameters, effect))
+
+
+class _Telling(Parameters):
+    """A tool's parameters that also tell which effect is about to happen."""
+
+    __slots__ = ("_effect",)
+
+    @classmethod
+    def of(cls, parameters: Parameters, effect: ContextVar[str]) -> _Telling:
+        telling = cls.__new__(cls)
+        for name in Parameters.__slots__:
+            setattr(telling, name, getattr(parameters, name))
+        telling._effect = effect
+        return telling
+
+    def bind(self, arguments: JSON, context: object) -> tuple[list[object], dict[str, object]]:
+        assert isinstance(context, ToolContext)
+        self._effect.set(context.effect_id)
+        return super().bind(arguments, context)
+
+
+@frozen(eq=False)
+class _Clock:
+    """The engine's clock, moved on when a reply comes late."""
+
+    _engine: _Engine
+    _inner: Clock
+
+    def now(self) -> float:
+        return self._inner.now()
+
+    def monotonic(self) -> float:
+        return self._inner.monotonic() + self._engine.skew
+
+
+@frozen(eq=False)
+class _Model:
+    _engine: _Engine
+    _inner: Model
+
+    async def complete(self, request: ModelRequest) -> AssistantMessage:
+        error = ModelError("connection", "the connection broke", retryable=True)
+        return await self._engine.call("model.complete", lambda: self._inner.complete(request), error)
+
+
+class _State:
+    """The engine's store. What it acknowledged is written down outside; a lease ends with its holder."""
+
+    def __init__(self, engine: _Engine, inner: State, world: _World) -> None:
+        self._engine = engine
+        self._inner = inner
+        self._world = world
+        self.durability = inner.durability
+
+    async def _call(self, name: str, work: Callable[[], Awaitable[T]]) -> T:
+        return await self._engine.call(f"state.{name}", work, PortError("the store did not answer"))
+
+    async def acquire(self, run_id: str, *, holder: str, seconds: float, create: bool = True) -> Lease | Busy | None:
+        async def work() -> Lease | Busy | None:
+            lease = await self._inner.acquire(run_id, holder=holder, seconds=0.0, create=create)
+            return replace(lease, seconds=seconds) if isinstance(lease, Lease) else lease
+
+        return await self._call("acquire", work)
+
+    async def renew(self, run_id: str, epoch: int, *, seconds: float) -> bool:
+        return await self._call("renew", lambda: self._inner.renew(run_id, epoch, seconds=0.0))
+
+    async def release(self, run_id: str, epoch: int) -> None:
+        return await self._call("release", lambda: self._inner.release(run_id, epoch))
+
+    async def append(self, run_id: str, epoch: int, expected: int, append_id: str, facts: Sequence[Entry]) -> Append:
+        async def work() -> Append:
+            answer = await self._inner.append(run_id, epoch, expected, append_id, facts)
+            if isinstance(answer, Appended) and len(self._world.acknowledged) <= expected:
+                self._world.acknowledged += facts
+                for entry in facts:
+                    if entry.kind == "CallStarted":
+                        self._world.started.add(msgspec.json.decode(entry.body)["effect_id"])
+            return answer
+
+        return await self._call("append", work)
+
+    async def load(self, run_id: str, after: int = 0) -> Sequence[Entry]:
+        return await self._call("load", lambda: self._inner.load(run_id, after))
+
+    async def evidence(self, run_id: str, after: int = 0) -> Sequence[Evidence]:
+        return await self._call("evidence", lambda: self._inner.evidence(run_id, after))
+
+    async def post(self, run_id: str, word: Word) -> int:
+        return await self._call("post", lambda: self._inner.post(run_id, word))
+
+    async def read(self, run_id: str, after: int = 0) -> Sequence[tuple[int, Word]]:
+        return await self._call("read", lambda: self._inner.read(run_id, after))
