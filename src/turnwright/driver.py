@@ -41,6 +41,7 @@ from turnwright.facts import (
 from turnwright.inbox import Cancel, LateResult, Word
 from turnwright.performer import Performer
 from turnwright.ports import Append, Appended, Cancellation, Conflict, Fenced, Lease, Telemetry
+from turnwright.spending import Spending
 from turnwright.state import RunState, evolve
 from turnwright.wiring import Ports
 
@@ -109,7 +110,12 @@ class Driver:
         self._buffer: list[Entry] = []
         self._told: list[Fact] = []
         self._watch = watch
-        self._performer = Performer(definition, ports, self.state, None if watch is None else watch.progress)
+        budgets = ports.budgets
+        self._spending = (
+            None if budgets is None else Spending(definition, budgets, self.state, ports.scopes, ports.tenant)
+        )
+        progress = None if watch is None else watch.progress
+        self._performer = Performer(definition, ports, self.state, progress=progress, spending=self._spending)
         self._appends = 0
         self._sent = 0
         """How much of the buffer was sent and is not acknowledged."""
@@ -140,6 +146,8 @@ class Driver:
             self._last = entry
         self._version = self.state.length
         self._taken_over = True
+        if self._spending is not None:
+            self._spending.adopt()
 
     def _believe(self, fact: Fact, position: int) -> None:
         """Refuse a stored call that was changed: what runs is exactly what was admitted, shown and approved."""
@@ -228,21 +236,27 @@ class Driver:
 
     async def drive(self, *, max_turns: int | None, deadline: float | None) -> None:
         """Bring the run to rest. Afterwards `standing` tells how it stands."""
-        self._deadline = self.state.deadline if deadline is None else deadline
+        until = self.state.deadline if deadline is None else deadline
+        self._deadline = None if self.state.suspended is not None else until
         if self.ports.cancellation is not None:
             self._watcher = asyncio.get_running_loop().create_task(self._await_cancellation(self.ports.cancellation))
         try:
-            await self._work(max_turns)
+            await self._work(max_turns, until)
             await self._race(self.flush())
+            if self._spending is not None:
+                await self._race(self._spending.settle(leaving=True))
         except _Interrupted as interrupted:
             self._suspend(interrupted.why)
             await self._hurry(self.flush())
+            await self._let_go_of_budgets()
         except BaseException as error:
             # Let it through, but first write, within a bounded time, what is known.
             if isinstance(error, asyncio.CancelledError):
                 self._suspend("cancelled")
             with suppress(Exception):
                 await self._hurry(self._observe_late() if isinstance(error, LostLease) else self.flush())
+            if not isinstance(error, LostLease):
+                await self._let_go_of_budgets()
             raise
         finally:
             if self._timer is not None:
@@ -250,16 +264,16 @@ class Driver:
             if self._watcher is not None:
                 await _end([self._watcher], self.ports.grace)
 
-    async def _work(self, max_turns: int | None) -> None:
+    async def _work(self, max_turns: int | None, deadline: float | None) -> None:
         await self._race(self._read_inbox())
-        if not self._take_up(max_turns):
+        if not self._take_up(max_turns, deadline):
             return
         while not isinstance(wave := decide(self.definition, self.state), Rest):
             immediate = self._performer.is_immediate(wave.commands)
             if not immediate:
                 self._heed()
-                if self.ports.budgets is not None:
-                    wave = await self._race(self._performer.reserve(wave))
+                if self._spending is not None:
+                    wave = await self._race(self._spending.reserve(wave))
             for fact in wave.facts:
                 self.note(fact)
             if immediate:
@@ -269,18 +283,24 @@ class Driver:
             elif wave.commands:
                 await self._perform(wave.commands)
 
-    def _take_up(self, max_turns: int | None) -> bool:
+    async def _let_go_of_budgets(self) -> None:
+        if self._spending is not None:
+            with suppress(Exception):
+                await self._hurry(self._spending.settle(leaving=True))
+
+    def _take_up(self, max_turns: int | None, deadline: float | None) -> bool:
         """Whether there is something to do. A run that goes on, after a rest or a crash, says so."""
         state = self.state
         if not self._taken_over or state.ended is not None:
             return True
         turns = state.max_turns if max_turns is None else max(max_turns, state.max_turns)
-        now, deadline = self.ports.clock.now(), self._deadline
+        now = self.ports.clock.now()
         if state.suspended is not None and not may_resume(
             self.definition, state, max_turns=turns, now=now, deadline=deadline
         ):
             return False
         self.note(RunResumed(turns, deadline))
+        self._deadline = deadline
         return True
 
     def _suspend(self, why: Interruption) -> None:
@@ -329,6 +349,8 @@ class Driver:
         if cancel:
             await self._stop(running, "cancelled")
         else:
+            if self._spending is not None:
+                await self._race(self._spending.settle())
             await self._race(self._read_inbox())
 
     async def _carry_out(self, each: _Running) -> Sequence[Fact]:
@@ -380,10 +402,7 @@ class Driver:
         self._rouse()
 
     def _deadline_left(self) -> float:
-        """What is left of the deadline in seconds; a run at rest has all the time."""
-        if self._deadline is None or self.state.suspended is not None or self.state.ended is not None:
-            return FOREVER
-        return self._deadline - self.ports.clock.now()
+        return FOREVER if self._deadline is None else self._deadline - self.ports.clock.now()
 
     async def _take(self, running: dict[_Running, None]) -> None:
         """Note the facts of what has landed; write results at once while others still run, so that none can be lost."""

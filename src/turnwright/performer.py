@@ -25,7 +25,7 @@ from turnwright.commands import (
     Reconcile,
     RequestApproval,
 )
-from turnwright.decide import Wave, resolution
+from turnwright.decide import resolution
 from turnwright.definition import AnyDefinition, TurnView
 from turnwright.deltas import AttemptReset, Delta
 from turnwright.errors import InvalidValue, Issue, ModelError, ModelErrorKind
@@ -35,21 +35,18 @@ from turnwright.facts import (
     CallAdmitted,
     CallFinished,
     CallInDoubt,
-    CallStarted,
     Fact,
     Fault,
     ModelAnswered,
-    ModelAsked,
     ModelFailed,
     OutputRejected,
     RunCompleted,
     RunFailed,
-    RunSuspended,
-    TurnStarted,
 )
-from turnwright.messages import AssistantMessage, Part, Text, flaw, flaw_of_parts
-from turnwright.ports import ApprovalRequest, Committed, Denied, Fresh, InFlight, Mismatch, ModelRequest
+from turnwright.messages import Part, Text, flaw, flaw_of_parts
+from turnwright.ports import ApprovalRequest, Committed, Fresh, InFlight, Mismatch, ModelRequest
 from turnwright.schema.coercion import copied
+from turnwright.spending import Spending
 from turnwright.state import RunState
 from turnwright.tools import DidNotHappen, Happened, Tool, ToolContext, ToolOutput, call_key, parts_of_output
 from turnwright.wiring import Ports
@@ -69,9 +66,16 @@ class Performer:
     """Performs commands of one run. It reads the state and never changes it."""
 
     def __init__(
-        self, definition: AnyDefinition, ports: Ports, state: RunState, progress: Progress | None = None
+        self,
+        definition: AnyDefinition,
+        ports: Ports,
+        state: RunState,
+        *,
+        progress: Progress | None = None,
+        spending: Spending | None = None,
     ) -> None:
         self._progress = progress
+        self._spending = spending
         self._definition = definition
         self._ports = ports
         self._state = state
@@ -157,6 +161,8 @@ class Performer:
         if self._emit is not None and command.attempt > 1:
             self._emit(AttemptReset(command.turn, command.attempt - 1))
         began = ports.clock.monotonic()
+        if self._spending is not None:
+            self._spending.dispatched(command)
         try:
             messages = state.transcript
             request = ModelRequest(
@@ -177,13 +183,16 @@ class Performer:
             kind, message, retryable = error.kind, str(error), bool(error.retryable)
             if kind not in MODEL_ERROR_KINDS:
                 kind, message = "internal", f"{kind}: {message}"
+            if error.dispatched is False and self._spending is not None:
+                self._spending.withdrawn(command)
         except Exception as error:  # noqa: BLE001 - what a port raises is a fact
             kind, message, retryable = "internal", _told(error), False
         else:
             seconds = ports.clock.monotonic() - began
             wrong = flaw(answer)
             if not wrong:
-                await self._settle(f"{state.opened.run_id}:{command.turn}#{command.attempt}", definition.cost, answer)
+                if self._spending is not None:
+                    self._spending.spent(command, answer.usage, seconds)
                 return ModelAnswered(command.turn, command.attempt, answer, seconds)
             kind, message, retryable = "malformed", f"the model port gave no sound answer: {wrong}", True
         seconds = ports.clock.monotonic() - began
@@ -279,12 +288,15 @@ class Performer:
         call = command.call
         tool = self._tool(call.name)
         began = self._ports.clock.monotonic()
+        if self._spending is not None:
+            self._spending.dispatched(command)
         if tool.key is not None and self._ports.idempotency is not None:
             output = await self._execute_once(tool, tool.key, command)
         else:
             output = await self._run(tool, command)
         seconds = self._ports.clock.monotonic() - began
-        await self._settle(f"{command.effect_id}#{command.attempt}", tool.cost, None)
+        if self._spending is not None:
+            self._spending.spent(command, seconds=seconds)
         shown, is_error = self._shown(tool, output)
         value = output.details if isinstance(output, ToolOutput) else output
         if is_error and isinstance(shown[0], Text):
@@ -438,54 +450,6 @@ class Performer:
 
         return show_from_thread
 
-    # --- budgets
-
-    async def reserve(self, wave: Wave) -> Wave:
-        """Hold what the wave's effects may cost. What is denied is taken out; if nothing is left, the run suspends."""
-        budgets = self._ports.budgets
-        assert budgets is not None and self._state.opened is not None
-        run_id = self._state.opened.run_id
-        scopes = (*self._ports.scopes, run_id)
-        denied: list[tuple[Command, Denied]] = []
-        for command in wave.commands:
-            match command:
-                case AskModel():
-                    held = await budgets.reserve(
-                        f"{run_id}:{command.turn}#{command.attempt}", scopes, {"requests": 1, **self._definition.cost}
-                    )
-                case ExecuteCall():
-                    cost = {"tool_calls": 1, **self._tool(command.call.name).cost}
-                    held = await budgets.reserve(f"{command.effect_id}#{command.attempt}", scopes, cost)
-                case _:
-                    continue
-            if isinstance(held, Denied):
-                denied.append((command, held))
-        if not denied:
-            return wave
-        dropped = [command for command, _ in denied]
-        commands = tuple([command for command in wave.commands if command not in dropped])
-        facts = tuple([fact for fact in wave.facts if not any([_is_intent(fact, command) for command in dropped])])
-        if commands or facts:
-            return Wave(facts, commands)
-        return Wave(
-            (RunSuspended("budget", denied[0][1].axis, f"{denied[0][1].scope} allows no more {denied[0][1].axis}"),)
-        )
-
-    async def _settle(self, reservation: str, cost: Mapping[str, int], answer: AssistantMessage | None) -> None:
-        """Tell the budgets what was used. If they fail, the reservation stands, which is never too little to hold."""
-        if self._ports.budgets is None:
-            return
-        actual = dict(cost)
-        if answer is None:
-            actual["tool_calls"] = 1
-        else:
-            usage = answer.usage
-            actual |= {"requests": 1, "input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
-        try:
-            await self._ports.budgets.settle(reservation, actual)
-        except Exception:  # noqa: BLE001, S110 - a result that was paid for is recorded whatever its bill
-            pass
-
 
 def _parts(output: ToolOutput) -> tuple[Part, ...]:
     return (Text(output.content),) if isinstance(output.content, str) else tuple(output.content)
@@ -498,16 +462,6 @@ def _recordable(output: ToolOutput) -> ToolOutput:
     if wrong:
         raise TypeError(f"the content of a ToolOutput is text or parts: {wrong}")
     return ToolOutput(content or (Text(""),), output.is_error, plain(output.details))
-
-
-def _is_intent(fact: Fact, command: Command) -> bool:
-    match command:
-        case AskModel():
-            return isinstance(fact, TurnStarted | ModelAsked)
-        case ExecuteCall():
-            return isinstance(fact, CallStarted) and fact.effect_id == command.effect_id
-        case _:
-            return False
 
 
 def _isolated(emit: Callable[[Delta], None]) -> Callable[[Delta], None]:

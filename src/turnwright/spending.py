@@ -1,0 +1,154 @@
+"""What a run reserves before an effect, and what it has spent after it. Rule: a budget port decides what may start and
+never what is recorded: it hears of a result when that is noted, and cannot lose one.
+
+    before the wave        reserve; a denial takes the effect out of the wave, and suspends the run if nothing is left
+    after the wave         settle with the actual usage
+    when the run leaves    what was dispatched and never answered counts as it was reserved; the rest is let go
+
+The ids of reservations follow from the journal, so whoever takes a run over closes what its last owner left open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+
+from attrs import define, field
+
+from turnwright.commands import AskModel, Command, ExecuteCall
+from turnwright.decide import Wave
+from turnwright.definition import AnyDefinition
+from turnwright.facts import CallStarted, Fact, ModelAsked, RunSuspended, TurnStarted
+from turnwright.messages import AssistantMessage, Usage
+from turnwright.ports import Budgets, Denied, Reserved
+from turnwright.state import RunState
+
+__all__ = ["Spending"]
+
+
+@define(eq=False)
+class _Reservation:
+    """*ask* is what is held, *actual* what was used, once that is known."""
+
+    ask: Mapping[str, int]
+    dispatched: bool = False
+    actual: Mapping[str, int] | None = None
+
+
+@define(eq=False)
+class Spending:
+    """The reservations of one run. *scopes* are the accounts it draws on besides its own."""
+
+    _definition: AnyDefinition
+    _budgets: Budgets
+    _state: RunState
+    _scopes: tuple[str, ...]
+    _tenant: str
+    _open: dict[str, _Reservation] = field(init=False, factory=dict)
+
+    def adopt(self) -> None:
+        """Answer for what the run's last owner may have left open: the effects of the turn it was in."""
+        state = self._state
+        commands: list[AskModel | ExecuteCall] = [
+            AskModel(state.turn, attempt, "") for attempt in range(1, state.attempts + 1)
+        ]
+        for call in state.calls:
+            admitted, started = call.admitted, call.started
+            if started is not None and admitted is not None and admitted.name in self._definition.toolbox:
+                commands += [
+                    ExecuteCall(admitted, attempt, started.effect_id) for attempt in range(1, started.attempt + 1)
+                ]
+        for command in commands:
+            self._open[self._id(command)] = _Reservation(self._cost(command), dispatched=True)
+        if state.answered and state.attempts:
+            answer = next(message for message in reversed(state.transcript) if isinstance(message, AssistantMessage))
+            self.spent(AskModel(state.turn, state.attempts, ""), answer.usage)
+
+    async def reserve(self, wave: Wave) -> Wave:
+        """Hold what the wave's effects may cost, take out what is denied. A port that fails denies."""
+        denied: list[tuple[Command, Denied]] = []
+        for command in wave.commands:
+            if isinstance(command, AskModel | ExecuteCall):
+                held = await self._hold(command)
+                if isinstance(held, Denied):
+                    denied.append((command, held))
+        if not denied:
+            return wave
+        dropped = [command for command, _ in denied]
+        commands = tuple([command for command in wave.commands if command not in dropped])
+        facts = tuple([fact for fact in wave.facts if not any([_is_intent(fact, command) for command in dropped])])
+        if commands or facts:
+            return Wave(facts, commands)
+        scope, axis = denied[0][1].scope, denied[0][1].axis
+        return Wave((RunSuspended("budget", axis, f"{scope} allows no more {axis}"),))
+
+    async def _hold(self, command: AskModel | ExecuteCall) -> Reserved | Denied:
+        reservation, ask = self._id(command), self._cost(command)
+        assert self._state.opened is not None
+        held: object
+        try:
+            held = await self._budgets.reserve(reservation, (*self._scopes, self._state.opened.run_id), ask)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            held = None
+        except Exception:  # noqa: BLE001 - fail closed
+            held = None
+        if isinstance(held, Reserved):
+            self._open[reservation] = _Reservation(ask)
+            return held
+        return held if isinstance(held, Denied) else Denied("the budget port", "unavailable")
+
+    def dispatched(self, command: AskModel | ExecuteCall) -> None:
+        """The effect may have started: from here on it counts."""
+        self._open[self._id(command)].dispatched = True
+
+    def withdrawn(self, command: AskModel | ExecuteCall) -> None:
+        """The effect surely did not start after all."""
+        self._open[self._id(command)].dispatched = False
+
+    def spent(self, command: AskModel | ExecuteCall, usage: Usage | None = None, seconds: float = 0.0) -> None:
+        """The effect ended, and this is what it used."""
+        reservation = self._open.get(self._id(command))
+        if reservation is not None:
+            actual = {**reservation.ask, "ms": round(seconds * 1000)}
+            if usage is not None:
+                actual |= {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
+            reservation.actual = actual
+
+    async def settle(self, *, leaving: bool = False) -> None:
+        """Tell the port what was used. If it fails, the reservation stands, which is never too little to hold."""
+        for id, reservation in [*self._open.items()]:
+            if reservation.actual is None and not leaving:
+                continue
+            with suppress(Exception):
+                if reservation.dispatched or reservation.actual is not None:
+                    await self._budgets.settle(
+                        id, reservation.ask if reservation.actual is None else reservation.actual
+                    )
+                else:
+                    await self._budgets.release(id)
+                del self._open[id]
+
+    def _id(self, command: AskModel | ExecuteCall) -> str:
+        assert self._state.opened is not None
+        effect = f"{self._state.opened.run_id}:{command.turn}" if isinstance(command, AskModel) else command.effect_id
+        return f"{self._tenant}\n{effect}#{command.attempt}"  # an effect id has no line break: no two tenants meet
+
+    def _cost(self, command: AskModel | ExecuteCall) -> Mapping[str, int]:
+        """What an effect costs at the least, or as much as its contract says."""
+        if isinstance(command, AskModel):
+            return {"input_tokens": 1, "output_tokens": 1, "ms": 1, **self._definition.cost, "requests": 1}
+        return {"ms": 1, **self._definition.toolbox[command.call.name].cost, "tool_calls": 1}
+
+
+def _is_intent(fact: Fact, command: Command) -> bool:
+    match command:
+        case AskModel():
+            return isinstance(fact, TurnStarted | ModelAsked)
+        case ExecuteCall():
+            return isinstance(fact, CallStarted) and fact.effect_id == command.effect_id
+        case _:
+            return False
