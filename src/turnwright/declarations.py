@@ -14,6 +14,7 @@ __all__ = [
     "AMOUNTS",
     "CALLABLE",
     "CALLABLES",
+    "CAPABILITY",
     "COUNT",
     "DESCRIPTIVE",
     "FLAG",
@@ -59,8 +60,11 @@ def _is_seconds(value: object) -> bool:
     return type(value) in (int, float) and 0 < value < float("inf")  # type: ignore[operator]
 
 
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= 128 and value.isprintable() and value == value.strip()
+def _name(longest: int) -> Rule:
+    def fits(value: object) -> bool:
+        return isinstance(value, str) and 0 < len(value) <= longest and value.isprintable() and value == value.strip()
+
+    return fits, f"1 to {longest} printable characters without space at its ends"
 
 
 def _are_amounts(value: object) -> bool:
@@ -83,7 +87,8 @@ def _is_descriptive(value: object) -> bool:
         return False
 
 
-NAME: Final[Rule] = (_is_name, "1 to 128 printable characters without space at its ends")
+NAME: Final = _name(128)
+CAPABILITY: Final = _name(256)
 TEXT: Final[Rule] = (lambda value: isinstance(value, str), "text")
 FLAG: Final[Rule] = (lambda value: isinstance(value, bool), "True or False")
 COUNT: Final[Rule] = (_whole(0), "a whole number from 0 to 2**53")
