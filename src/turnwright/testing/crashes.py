@@ -351,6 +351,7 @@ class _Telling(Parameters):
     """A tool's parameters that also tell which effect is about to happen."""
 
     __slots__ = ("_effect",)
+    _effect: ContextVar[str]
 
     @classmethod
     def of(cls, parameters: Parameters, effect: ContextVar[str]) -> _Telling:
