@@ -19,7 +19,6 @@ from attrs import field
 from turnwright.declarations import (
     AMOUNTS,
     CALLABLE,
-    CAPABILITY,
     COUNT,
     DESCRIPTIVE,
     FLAG,
@@ -197,7 +196,7 @@ _RULES: Final[tuple[tuple[str, Rule], ...]] = (
         (lambda value: value not in TOOL_CHOICES, f"none of {', '.join(TOOL_CHOICES)}: they are words of tool_choice"),
     ),
     ("description", TEXT),
-    ("capability", (lambda value: isinstance(value, str) and value != "", "text")),
+    ("capability", CAPABILITY),
     ("approval", (_is_approval, "none, required, a level of 1 or more, or a predicate")),
     ("replay", one_of("never", "safe", "idempotent")),
     ("reconcile", optional(CALLABLE)),
