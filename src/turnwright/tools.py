@@ -19,6 +19,7 @@ from attrs import field
 from turnwright.declarations import (
     AMOUNTS,
     CALLABLE,
+    CAPABILITY,
     COUNT,
     DESCRIPTIVE,
     FLAG,
