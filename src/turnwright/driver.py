@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from typing import Final, Literal, Protocol, TypeVar
 
-from attrs import define, field
+from attrs import define, evolve as replace, field
 
 from turnwright import journal
 from turnwright.canonical import digest
@@ -39,6 +39,8 @@ from turnwright.facts import (
     RunSuspended,
 )
 from turnwright.inbox import Cancel, LateResult, Word
+from turnwright.listening import Listening
+from turnwright.memory import combine_delta_sinks
 from turnwright.performer import Performer
 from turnwright.ports import Append, Appended, Cancellation, Conflict, Fenced, Lease, Telemetry
 from turnwright.spending import Spending
@@ -109,12 +111,16 @@ class Driver:
         self._version = 0
         self._buffer: list[Entry] = []
         self._told: list[Fact] = []
-        self._watch = watch
+        self._listening = None if ports.listener is None else Listening(ports.listener, self._rouse)
+        watches: list[Watch | None] = [watch, None if self._listening is None else self._listening.lifecycle]
+        self._watches = [each for each in watches if each is not None]
+        if self._listening is not None and ports.deltas is not None:
+            ports = replace(ports, deltas=combine_delta_sinks(self._listening, ports.deltas))
         budgets = ports.budgets
         self._spending = (
             None if budgets is None else Spending(definition, budgets, self.state, ports.scopes, ports.tenant)
         )
-        progress = None if watch is None else watch.progress
+        progress = self._progress if self._watches else None
         self._performer = Performer(definition, ports, self.state, progress=progress, spending=self._spending)
         self._appends = 0
         self._sent = 0
@@ -141,8 +147,8 @@ class Driver:
             if type(fact) is RunOpened:
                 self._salt = fact.salt.encode()
             evolve(self.state, fact, entry.at)
-            if self._watch is not None:
-                self._watch.seen(fact)
+            for watch in self._watches:
+                watch.seen(fact)
             self._last = entry
         self._version = self.state.length
         self._taken_over = True
@@ -182,6 +188,12 @@ class Driver:
         return lambda: GENESIS if last is None else last.item[-1]
 
     async def flush(self) -> None:
+        """Write what is noted, and wait until the listener has heard of it."""
+        await self._write()
+        if self._listening is not None:
+            await self._listening.catch_up()
+
+    async def _write(self) -> None:
         """Write what is noted and wait for the acknowledgement.
 
         What was sent is sent again under the same append id until it is acknowledged: a lost acknowledgement, an error
@@ -211,9 +223,13 @@ class Driver:
         """Acknowledged facts go to whoever watches."""
         if self.ports.telemetry is not None:
             self._record(self.ports.telemetry, entries)
-        if self._watch is not None:
+        for watch in self._watches:
             for fact, entry in zip(told, entries, strict=True):
-                self._watch.record(fact, entry.at)
+                watch.record(fact, entry.at)
+
+    def _progress(self, index: int, text: str) -> None:
+        for watch in self._watches:
+            watch.progress(index, text)
 
     async def _append(self, append_id: str, entries: Sequence[Entry]) -> Append:
         lease, state = self._lease, self.ports.state
@@ -247,16 +263,16 @@ class Driver:
                 await self._race(self._spending.settle(leaving=True))
         except _Interrupted as interrupted:
             self._suspend(interrupted.why)
-            await self._hurry(self.flush())
-            await self._let_go_of_budgets()
+            await self._hurry(self._write())
+            await self._part()
         except BaseException as error:
             # Let it through, but first write, within a bounded time, what is known.
             if isinstance(error, asyncio.CancelledError):
                 self._suspend("cancelled")
             with suppress(Exception):
-                await self._hurry(self._observe_late() if isinstance(error, LostLease) else self.flush())
+                await self._hurry(self._observe_late() if isinstance(error, LostLease) else self._write())
             if not isinstance(error, LostLease):
-                await self._let_go_of_budgets()
+                await self._part()
             raise
         finally:
             if self._timer is not None:
@@ -283,7 +299,11 @@ class Driver:
             elif wave.commands:
                 await self._perform(wave.commands)
 
-    async def _let_go_of_budgets(self) -> None:
+    async def _part(self) -> None:
+        """Tell the listener and the budgets on the way out, as far as they answer within the grace."""
+        if self._listening is not None:
+            with suppress(Exception):
+                await self._hurry(self._listening.catch_up())
         if self._spending is not None:
             with suppress(Exception):
                 await self._hurry(self._spending.settle(leaving=True))
@@ -368,7 +388,9 @@ class Driver:
         """Wait until every command has its facts. True if the word `cancel` came first."""
         poll_at = loop.time() + POLL_SECONDS
         while running:
-            if not self._landed:
+            if self._listening is not None and self._listening.is_behind:
+                await self._race(self._listening.catch_up())
+            elif not self._landed:
                 self._wake = loop.create_future()
                 self._set_alarm(min([poll_at, *[each.expires for each in running]]), loop)
                 await self._wake

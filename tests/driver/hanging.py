@@ -33,11 +33,13 @@ class Hang:
         self.entered = 0
         self.cancelled = 0
         self.left = 0
+        self.reached = asyncio.Event()
         self._free = asyncio.Event()
 
     async def __call__(self) -> None:
         """Wait."""
         self.entered += 1
+        self.reached.set()
         try:
             while True:
                 try:

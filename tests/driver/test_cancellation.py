@@ -62,7 +62,7 @@ def test_the_cancellation_port_ends_a_wait_for_anything(where: str, stubborn: bo
         worker, world = agent(where, hang, needs_approval=where == "approvals"), ports(where, hang)
         loop = asyncio.get_running_loop()
         task = asyncio.create_task(run_agent(worker, "go", replace(world, cancellation=signal), run_id="r1"))
-        await until(lambda: hang.entered > 0)
+        await hang.reached.wait()
         began = loop.time()
         signal.set()
 
@@ -104,7 +104,7 @@ def test_a_cancelled_task_lets_the_cancellation_through(where: str, stubborn: bo
         hang = Hang(stubborn=stubborn)
         worker, world = agent(where, hang, needs_approval=where == "approvals"), ports(where, hang)
         task = asyncio.create_task(run_agent(worker, "go", world, run_id="r1"))
-        await until(lambda: hang.entered > 0)
+        await hang.reached.wait()
         task.cancel()
 
         got = await settled(task)
@@ -128,7 +128,7 @@ async def test_an_interrupted_run_says_so_in_its_journal() -> None:
     hang = Hang()
     world = ports("tool", hang)
     task = asyncio.create_task(run_agent(agent("tool", hang), "go", world, run_id="r1"))
-    await until(lambda: hang.entered > 0)
+    await hang.reached.wait()
     task.cancel()
     await settled(task)
 
@@ -164,7 +164,7 @@ async def test_a_signal_during_a_tool_makes_no_other_model_call() -> None:
     hang, signal = Hang(), asyncio.Event()
     world = replace(ports("tool", hang), cancellation=signal)
     task = asyncio.create_task(run_agent(agent("tool", hang), "go", world, run_id="r1"))
-    await until(lambda: hang.entered > 0)
+    await hang.reached.wait()
     await world.state.post("r1", Steer(UserMessage("second")))
     signal.set()
 
@@ -365,7 +365,7 @@ async def test_a_payment_that_is_interrupted_is_in_doubt_and_not_repeated() -> N
     payer = AgentDefinition(name="payer", instruction="Pay.", tools=[pay])
     world = Ports(model=ScriptedModel([call("pay", cents=5), text("done")]))
     task = asyncio.create_task(run_agent(payer, "go", world, run_id="r1"))
-    await until(lambda: hang.entered > 0)
+    await hang.reached.wait()
     task.cancel()
     await settled(task)
 
@@ -395,7 +395,7 @@ def test_the_word_cancel_reaches_a_run_at_work() -> None:
         payer = AgentDefinition(name="payer", instruction="Pay.", tools=[pay])
         world = Ports(model=ScriptedModel([call("pay", cents=5), text("done")]))
         task = asyncio.create_task(run_agent(payer, "go", world, run_id="r1"))
-        await until(lambda: hang.entered > 0)
+        await hang.reached.wait()
         await world.state.post("r1", Cancel("enough", by="ann"))
 
         outcome = await settled(task)
@@ -423,7 +423,7 @@ def test_a_tool_that_ignores_its_cancellation_is_abandoned_and_its_word_is_kept(
         payer = AgentDefinition(name="payer", instruction="Pay.", tools=[pay])
         world = Ports(model=ScriptedModel([call("pay", cents=5), text("done")]), cancellation=signal)
         task = asyncio.create_task(run_agent(payer, "go", world, run_id="r1"))
-        await until(lambda: hang.entered > 0)
+        await hang.reached.wait()
         signal.set()
         outcome = await settled(task)
         assert isinstance(outcome, Suspended)
@@ -484,7 +484,7 @@ async def test_a_signal_that_comes_and_goes_was_given() -> None:
     """Whoever sets and clears the event within one turn of the loop has cancelled."""
     hang, signal = Hang(), asyncio.Event()
     task = asyncio.create_task(run_agent(agent("tool", hang), "go", replace(ports("tool", hang), cancellation=signal)))
-    await until(lambda: hang.entered > 0)
+    await hang.reached.wait()
     signal.set()
     signal.clear()
 
