@@ -342,7 +342,7 @@ class Performer:
             name: object = key(copied(call.arguments))  # type: ignore[arg-type] # JSON, once admitted
             if not isinstance(name, str) or not name:
                 raise TypeError(f"a key is text, not {name!r:.40}")
-            begun = await idempotency.begin(namespace, name, call.digest)
+            begun: object = await idempotency.begin(namespace, name, call.digest)
         except Exception as error:  # noqa: BLE001 - fail closed: nothing was dispatched
             return ToolOutput(f"not executed: its key could not be reserved: {_told(error)}", is_error=True)
         match begun:
@@ -354,6 +354,8 @@ class Performer:
                 return ToolOutput("not executed: this key was used with other arguments", is_error=True)
             case Fresh():
                 pass
+            case _:  # fail closed: nothing was dispatched
+                return ToolOutput("not executed: its key could not be reserved", is_error=True)
         try:
             value = await self._run(tool, command)
         except asyncio.CancelledError:
