@@ -59,6 +59,8 @@ def decode(kind: str, version: int, body: bytes, *, position: int) -> Fact:
         raise JournalError(
             position, f"{kind!r} version {version} was written by a newer release; upgrade turnwright to read it"
         )
+    if not body:
+        raise JournalError(position, f"the content of this {kind} was dropped or erased; only its evidence is left")
     try:
         fact: Fact = _converter().structure(msgspec.json.decode(body), KINDS[kind])
     except Exception as error:
