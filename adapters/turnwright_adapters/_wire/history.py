@@ -24,13 +24,16 @@ EARLIER: Final = "(the conversation goes on)"
 """What stands before an answer that a history begins with, for providers that want a user to begin."""
 
 
-def paired(messages: Iterable[Message]) -> Iterator[Message]:
+def paired(messages: Iterable[Message], *, apart: bool = False) -> Iterator[Message]:
     """Give *messages* so that every tool call is followed by its one result, in the order of the calls.
 
     A call without a result gets a neutral one, a second result for a call and a result without its call are left out,
-    and what stood between a call and its result comes after.
+    and what stood between a call and its result comes after. The calls of a message have distinct ids; *apart*, all
+    calls of the history have.
     """
     calls: tuple[ToolCall, ...] = ()
+    ids: list[str] = []
+    taken: set[str] = set()
     results: dict[str, list[ToolMessage]] = {}
     others: list[Message] = []
     for message in messages:
@@ -40,41 +43,49 @@ def paired(messages: Iterable[Message]) -> Iterator[Message]:
                     results.setdefault(message.call_id, []).append(message)
             case AssistantMessage():
                 if calls:
-                    yield from _closed(calls, results)
+                    yield from _closed(calls, ids, results)
                     yield from others
                     results = {}
                     others = []
                 calls = message.calls
-                yield message if len(calls) < 2 else _with_distinct_ids(message, calls)
+                if calls:
+                    ids = _distinct_ids(calls, taken if apart else set())
+                yield _with_ids(message, calls, ids)
             case _ if calls:
                 others.append(message)
             case _:
                 yield message
-    yield from _closed(calls, results)
+    yield from _closed(calls, ids, results)
     yield from others
 
 
-def _closed(calls: Sequence[ToolCall], results: Mapping[str, list[ToolMessage]]) -> Iterator[Message]:
-    for call, id in zip(calls, _distinct_ids(calls), strict=True):
+def _closed(
+    calls: Sequence[ToolCall], ids: Sequence[str], results: Mapping[str, list[ToolMessage]]
+) -> Iterator[Message]:
+    for call, id in zip(calls, ids if calls else (), strict=True):
         found = results.get(call.id)
         result = found.pop(0) if found else ToolMessage(call.id, call.name, (Text(LOST_RESULT),))
         yield result if id == call.id else replace(result, call_id=id)
 
 
-def _with_distinct_ids(message: AssistantMessage, calls: Sequence[ToolCall]) -> AssistantMessage:
-    ids = _distinct_ids(calls)
-    if all(call.id == id for call, id in zip(calls, ids, strict=True)):
+def _with_ids(message: AssistantMessage, calls: Sequence[ToolCall], ids: Sequence[str]) -> AssistantMessage:
+    if all([call.id == id for call, id in zip(calls, ids, strict=False)]):
         return message
     left = iter(ids)
     parts = [replace(part, id=next(left)) if isinstance(part, ToolCall) else part for part in message.parts]
     return replace(message, parts=parts)
 
 
-def _distinct_ids(calls: Sequence[ToolCall]) -> list[str]:
-    """Return the calls' ids; one that repeats has its place in the message added."""
+def _distinct_ids(calls: Sequence[ToolCall], taken: set[str]) -> list[str]:
+    """Return the calls' ids; one that is *taken* has a number added. They are taken then."""
     ids: list[str] = []
     for place, call in enumerate(calls):
-        ids.append(f"{call.id}_{place}" if call.id in ids else call.id)
+        id, number = call.id, place
+        while id in taken:
+            id = f"{call.id}_{number}"
+            number += 1
+        taken.add(id)
+        ids.append(id)
     return ids
 
 

@@ -55,14 +55,11 @@ class ToolNames:
         return meant.pop() if len(meant) == 1 else called
 
 
-def call_id(given: str) -> str:
-    """Return the id of a call as providers take it: itself if it has at most 40 plain characters, else a digest."""
-    if _PLAIN_ID.fullmatch(given):
+def call_id(given: str, plain: re.Pattern[str] = re.compile(r"[a-zA-Z0-9_.:-]{1,40}")) -> str:
+    """Return the id of a call as providers take it: itself if it is *plain* to them, else a digest."""
+    if plain.fullmatch(given):
         return given
     return f"call_{sha256(given.encode(errors='surrogatepass')).hexdigest()[:32]}"
-
-
-_PLAIN_ID = re.compile(r"[a-zA-Z0-9_.:-]{1,40}")
 
 
 def own_call_id(turn: int, place: int) -> str:

@@ -1,0 +1,440 @@
+"""Anthropic's Messages over HTTP.
+
+Rule: an answer is finished only at `message_stop`, and what Claude thought goes back byte for byte as it was signed
+(tests/adapters/test_anthropic.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, TypeAlias
+
+import httpx
+import msgspec
+
+from turnwright.errors import ModelError
+from turnwright.messages import (
+    AssistantMessage,
+    Image,
+    Message,
+    Part,
+    Reasoning,
+    Refusal,
+    StopReason,
+    Text,
+    ToolCall,
+    ToolMessage,
+    Usage,
+    UserMessage,
+)
+from turnwright.ports import ModelRequest, OutputSpec
+from turnwright.tools import ToolSpec
+from turnwright_adapters._wire import (
+    EARLIER,
+    EMPTY_MESSAGE,
+    EMPTY_RESULT,
+    Answer,
+    ApiKey,
+    Call,
+    HttpModel,
+    Kind,
+    Remembered,
+    Timeouts,
+    ToolNames,
+    Words,
+    as_object_text,
+    call_id,
+    check_choice,
+    count,
+    decode,
+    encode,
+    is_object_text,
+    options_of,
+    paired,
+    plain_text,
+    prompted,
+    provider_error,
+    string,
+    table,
+    tables,
+    wire_name,
+)
+
+__all__ = ["AnthropicModel", "Timeouts"]
+
+VERSION: Final = "2023-06-01"
+"""The dialect's version, which every request names."""
+
+ROOM: Final = 8_192
+"""Tokens of an answer when nobody says how many, beside those for thinking."""
+
+
+class AnthropicModel(HttpModel):
+    """A Claude model behind Anthropic's Messages; a model port.
+
+    ::
+
+        model = AnthropicModel("claude-sonnet-4-5", api_key=lambda: os.environ["ANTHROPIC_API_KEY"])
+        await run_agent(definition, "Where is my order?", Ports(model=model))
+
+    The key may be a function, also an asynchronous one, that is asked for each request; None sends none. *headers*
+    are sent with each request, and a None among them takes one of ours away. With *stream* None a request is streamed
+    if somebody watches it. *cache* marks the instruction, the last tool and the newest message for the provider's
+    cache: `short` for five minutes, `long` for an hour. *output_mode* says how an output is asked for: `prompted` in
+    words, `tool` as the arguments of a tool that only asks for it. The option `max_tokens` is needed by the dialect:
+    without it, it is 8192 and the thinking budget. Thinking goes back to the provider whose name is *provider* only.
+
+    One object serves any number of runs at a time, on any number of event loops one after another. A *client* that
+    was given is never closed; one of our own closes with its event loop, or by `aclose`.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str = "https://api.anthropic.com",
+        api_key: ApiKey = None,
+        provider: str = "anthropic",
+        headers: Mapping[str, str | None] | None = None,
+        client: httpx.AsyncClient | None = None,
+        timeouts: Timeouts = Timeouts(),  # noqa: B008 - a frozen value is a safe default
+        stream: bool | None = None,
+        cache: Literal["none", "short", "long"] = "short",
+        output_mode: Literal["prompted", "tool"] = "prompted",
+    ) -> None:
+        super().__init__(
+            model,
+            base_url=base_url,
+            api_key=api_key,
+            provider=provider,
+            headers={"anthropic-version": VERSION, **{name.lower(): value for name, value in (headers or {}).items()}},
+            client=client,
+            timeouts=timeouts,
+            stream=stream,
+        )
+        self._url = self._at("/v1/messages")
+        self._mark = _MARKS[cache]
+        self._output_mode = output_mode
+        self._messages: Remembered[Message, _Turn] = Remembered()
+        self._tools: Remembered[ToolSpec, bytes] = Remembered()
+
+    async def complete(self, request: ModelRequest) -> AssistantMessage:
+        """Give one complete answer, or raise ModelError."""
+        check_choice(request)
+        stream = self._streams(request)
+        # A tool must be called when one is required: then the output has to wait for another turn.
+        by_tool = self._output_mode == "tool" and request.tool_choice in {"auto", "none"}
+        output = request.output if by_tool else None
+        if output is not None and any(wire_name(tool.name) == wire_name(output.name) for tool in request.tools):
+            words = f"a tool has the name of the output, {output.name!r}; give one of them another"
+            raise ModelError("invalid_request", words, dispatched=False)
+        body = self._body(request, output, stream=stream)
+        answer = _Answer(request, ToolNames([tool.name for tool in request.tools]), self.provider, output)
+        return await self._ask(self._url, body, answer, stream=stream, within=request.timeout)
+
+    def _credentials(self, key: str) -> dict[str, str]:
+        return {"x-api-key": key}
+
+    def _body(self, request: ModelRequest, output: OutputSpec | None, *, stream: bool) -> bytes:
+        """Return the request's body; with *output*, a tool asks for it."""
+        options = options_of(request, "messages", "stream", "system", "tools")
+        thinking = table(options.get("thinking"))
+        options.setdefault("max_tokens", ROOM + count(thinking.get("budget_tokens")))
+        if (stop := options.pop("stop", None)) is not None:
+            options["stop_sequences"] = [stop] if isinstance(stop, str) else stop
+        instruction = [request.instruction] if request.instruction.strip() else []
+        if output is not None:
+            instruction.append(f"Give your final answer by calling the tool {wire_name(output.name)}.")
+        elif request.output is not None:
+            instruction.append(prompted(request.output))
+        tools = [self._tools.of(tool, _tool) for tool in request.tools]
+        if output is not None:
+            asks = ToolSpec(output.name, "Give your final answer.", output.schema)
+            tools.append(_tool(asks))
+        choice = _choice(request, output, free=thinking.get("type") in {None, "disabled"})
+        if options.pop("parallel_tool_calls", None) is False and tools and choice.get("type") != "none":
+            choice["disable_parallel_tool_use"] = True
+        if tools and choice != {"type": "auto"}:
+            options["tool_choice"] = choice
+        if stream:
+            options["stream"] = True
+        members = [encode({"model": options.pop("model", self.model)})[1:-1], encode(options, ordered=True)[1:-1]]
+        if instruction:
+            system = encode({"type": "text", "text": "\n\n".join(instruction)})
+            members.append(b'"system":[' + self._marked(system) + b"]")
+        if tools:
+            members.append(b'"tools":[' + b",".join([*tools[:-1], self._marked(tools[-1])]) + b"]")
+        members.append(b'"messages":[' + b",".join(self._turns(request.messages)) + b"]")
+        return b"{" + b",".join(members) + b"}"
+
+    def _marked(self, block: bytes) -> bytes:
+        return block[:-1] + self._mark + b"}"
+
+    def _turns(self, messages: Sequence[Message]) -> list[bytes]:
+        """Return the turns that are sent: user and assistant by turns, the user first."""
+        turns: list[tuple[str, list[bytes]]] = []
+        for message in paired(messages, apart=True):
+            role, blocks = self._messages.of(message, self._encode)
+            if not blocks:
+                continue
+            if turns and turns[-1][0] == role:
+                turns[-1][1].extend(blocks)
+            else:
+                turns.append((role, [*blocks]))
+        if not turns or turns[0][0] == "assistant":
+            turns.insert(0, ("user", [_text(EARLIER)]))
+        last_role, last = turns[-1]
+        if last_role == "assistant":
+            last[-1] = _without_trailing_space(last[-1])
+        last[-1] = self._marked(last[-1])
+        return [b'{"role":"%b","content":[%b]}' % (role.encode(), b",".join(blocks)) for role, blocks in turns]
+
+    def _encode(self, message: Message) -> _Turn:
+        match message:
+            case UserMessage():
+                return "user", tuple(_blocks(message.parts)) or (_text(EMPTY_MESSAGE),)
+            case ToolMessage():
+                content: object = plain_text(message.parts) or EMPTY_RESULT
+                if any(isinstance(part, Image) for part in message.parts):
+                    content = [msgspec.Raw(block) for block in _blocks(message.parts)]
+                result = {"type": "tool_result", "tool_use_id": call_id(message.call_id, _PLAIN_ID), "content": content}
+                return "user", (encode(result | ({"is_error": True} if message.is_error else {})),)
+            case AssistantMessage():
+                return "assistant", tuple(self._answer_blocks(message))
+
+    def _answer_blocks(self, message: AssistantMessage) -> list[bytes]:
+        """Return the blocks of an answer, none if there is nothing in it but thoughts."""
+        blocks: list[bytes] = []
+        worth = 0
+        for part in message.parts:
+            match part:
+                case Text() | Refusal() if part.text.strip():
+                    blocks.append(_text(part.text))
+                case ToolCall():
+                    arguments = msgspec.Raw(as_object_text(part.arguments).encode())
+                    id = call_id(part.id, _PLAIN_ID)
+                    blocks.append(
+                        encode({"type": "tool_use", "id": id, "name": wire_name(part.name), "input": arguments})
+                    )
+                case Reasoning() if part.signature and message.provider in {None, self.provider}:
+                    blocks.append(_thought(part))
+                    continue
+                case _:
+                    continue
+            worth = len(blocks)  # no message may end with a thought
+        return blocks[:worth]
+
+
+_Turn: TypeAlias = tuple[str, tuple[bytes, ...]]
+"""A message's role and its blocks in JSON."""
+
+_MARKS: Final = {
+    "none": b"",
+    "short": b',"cache_control":{"type":"ephemeral"}',
+    "long": b',"cache_control":{"type":"ephemeral","ttl":"1h"}',
+}
+
+_PLAIN_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+def _choice(request: ModelRequest, output: OutputSpec | None, *, free: bool) -> dict[str, object]:
+    """Return the tool choice. While it thinks, the model is *free* of nothing but its own choice."""
+    if output is not None and free:
+        forced = not request.tools or request.tool_choice == "none"
+        return {"type": "tool", "name": wire_name(output.name)} if forced else {"type": "any"}
+    match request.tool_choice:
+        case "auto" | "none" if output is not None:
+            return {"type": "auto"}
+        case "auto" | "none":
+            return {"type": request.tool_choice}
+        case "required":
+            return {"type": "any"}
+        case name:
+            return {"type": "tool", "name": wire_name(name)}
+
+
+def _tool(tool: ToolSpec) -> bytes:
+    schema = {"type": "object", **{key: value for key, value in tool.parameters.items() if key != "$schema"}}
+    return encode({"name": wire_name(tool.name), "description": tool.description, "input_schema": schema})
+
+
+def _blocks(parts: Sequence[Part]) -> list[bytes]:
+    blocks: list[bytes] = []
+    for part in parts:
+        match part:
+            case Text() if part.text.strip():
+                blocks.append(_text(part.text))
+            case Image():
+                source = (
+                    {"type": "url", "url": part.url}
+                    if part.url is not None
+                    else {"type": "base64", "media_type": part.media_type, "data": part.data}
+                )
+                blocks.append(encode({"type": "image", "source": source}))
+            case _:
+                pass
+    return blocks
+
+
+def _text(text: str) -> bytes:
+    return encode({"type": "text", "text": text})
+
+
+def _thought(part: Reasoning) -> bytes:
+    if part.redacted:
+        return encode({"type": "redacted_thinking", "data": part.signature})
+    return encode({"type": "thinking", "thinking": part.text, "signature": part.signature})
+
+
+def _without_trailing_space(block: bytes) -> bytes:
+    text = string(table(decode(block)).get("text"))
+    return block if text is None else _text(text.rstrip())
+
+
+class _Answer(Answer):
+    """One answer of this dialect."""
+
+    def __init__(self, request: ModelRequest, names: ToolNames, provider: str, output: OutputSpec | None) -> None:
+        super().__init__(request, names, provider)
+        self._output_name = None if output is None else wire_name(output.name)
+        self._output: Words | None = None
+        self._blocks: dict[object, Words | Call] = {}
+
+    @property
+    def finished(self) -> bool:
+        """Whether the provider said so: the stop reason alone does not."""
+        return self.done
+
+    def _take_event(self, payload: dict[str, object], event: str) -> None:
+        index = payload.get("index")
+        match payload.get("type") or event:
+            case "content_block_delta":
+                self._go_on(index, table(payload.get("delta")))
+            case "content_block_start":
+                self._start(index, table(payload.get("content_block")))
+            case "message_start":
+                self._take_head(table(payload.get("message")))
+            case "message_delta":
+                self._take_end(table(payload.get("delta")), payload.get("usage"))
+            case "message_stop":
+                self.done = True
+            case "error":
+                raise provider_error(self._provider, payload)
+            case _:
+                pass
+
+    def _take_reply(self, payload: dict[str, object]) -> None:
+        if payload.get("error") or payload.get("type") == "error":
+            raise provider_error(self._provider, payload)
+        for index, block in enumerate(tables(payload.get("content"))):
+            self._start(index, block)
+        self._take_end(payload, None)
+        self._take_head(payload)
+
+    def _take_head(self, message: dict[str, object]) -> None:
+        self._id = string(message.get("id")) or self._id
+        self._model = string(message.get("model")) or self._model
+        self._take_usage(message.get("usage"))
+
+    def _take_end(self, delta: dict[str, object], usage: object) -> None:
+        self._finish = string(delta.get("stop_reason")) or self._finish
+        self._take_usage(usage)
+
+    def _start(self, index: object, block: dict[str, object]) -> None:
+        match block.get("type"):
+            case "text":
+                self._start_words(index, "text", block.get("text"))
+            case "thinking":
+                words = self._start_words(index, "reasoning", block.get("thinking"))
+                words.signature = string(block.get("signature")) or ""
+            case "redacted_thinking":
+                words = self._start_words(index, "reasoning", None)
+                words.signature = string(block.get("data")) or ""
+                words.redacted = True
+            case "tool_use":
+                self._start_call(index, block)
+            case _:
+                pass
+
+    def _start_words(self, index: object, kind: Kind, text: object) -> Words:
+        words = self._blocks[index] = self._begin(kind)
+        if isinstance(text, str) and text:
+            self._say(words, text)
+        return words
+
+    def _start_call(self, index: object, block: dict[str, object]) -> None:
+        name, given = string(block.get("name")) or "", block.get("input")
+        arguments = encode(given).decode() if given else ""
+        if name == self._output_name:
+            self._output = self._start_words(index, "text", arguments)
+            return
+        call = self._blocks[index] = self._begin_call()
+        call.id = string(block.get("id")) or ""
+        call.name = name
+        if arguments:
+            call.pieces.append(arguments)
+            self._tell_call(call)
+
+    def _go_on(self, index: object, delta: dict[str, object]) -> None:
+        block = self._blocks.get(index)
+        match delta.get("type"):
+            case "text_delta":
+                self._go_on_saying(index, block, "text", delta.get("text"))
+            case "thinking_delta":
+                self._go_on_saying(index, block, "reasoning", delta.get("thinking"))
+            case "signature_delta" if isinstance(block, Words):
+                block.signature = string(delta.get("signature")) or block.signature
+            case "input_json_delta" if isinstance(piece := delta.get("partial_json"), str) and piece:
+                if isinstance(block, Call):
+                    block.pieces.append(piece)
+                    self._tell_call(block)
+                elif block is not None and block is self._output:
+                    self._say(block, piece)
+            case _:
+                pass
+
+    def _go_on_saying(self, index: object, block: Words | Call | None, kind: Kind, text: object) -> None:
+        if not isinstance(block, Words):
+            self._start_words(index, kind, text)
+        elif isinstance(text, str) and text:
+            self._say(block, text)
+
+    def message(self) -> AssistantMessage:
+        """Return the answer. Arguments are written in one way, streamed or not."""
+        for call in self._calls:
+            call.pieces = [_arguments("".join(call.pieces))]
+        if self._output is not None:
+            self._output.pieces = [_arguments(self._output.text)]
+            self._output.half = ""
+            if not self._calls:  # the answer is what the tool was given, not what was said before it
+                keep = self._output
+                self._parts = [
+                    part for part in self._parts if part is keep or (isinstance(part, Words) and part.kind != "text")
+                ]
+        return super().message()
+
+    def _stop_reason(self) -> StopReason:
+        match self._finish:
+            case "max_tokens" | "model_context_window_exceeded":
+                return "length"
+            case "refusal":
+                return "refusal"
+            case _:
+                return "tool_calls" if self._calls else "stop"
+
+    def _counted(self, raw: Mapping[str, object]) -> Usage:
+        """Input tokens are those without the cached ones already."""
+        return Usage(
+            input_tokens=count(raw.get("input_tokens")),
+            output_tokens=count(raw.get("output_tokens")),
+            cache_read_tokens=count(raw.get("cache_read_input_tokens")),
+            cache_write_tokens=count(raw.get("cache_creation_input_tokens")),
+        )
+
+
+def _arguments(raw: str) -> str:
+    """Return an object's text as `encode` writes it, no arguments as none, and other text as it is."""
+    if not raw.strip():
+        return "{}"
+    return encode(decode(raw.encode())).decode() if is_object_text(raw) else raw
