@@ -435,10 +435,15 @@ class Driver:
                 continue  # it was abandoned, and its late answer is on its way to the inbox
             del running[each]
             for fact in self._facts(each):
-                self.note(fact)
+                self._note_result(fact)
                 results = results or type(fact) is CallFinished
         if running and results:
             await self._race(self.flush())
+
+    def _note_result(self, fact: Fact) -> None:
+        """Note what a command ended in. Where a word decided over the call meanwhile, the first answer counts."""
+        if type(fact) is not ApprovalDecided or self.state.calls[fact.index].waits:
+            self.note(fact)
 
     def _facts(self, each: _Running) -> Sequence[Fact]:
         if each.task.cancelled():
@@ -470,7 +475,7 @@ class Driver:
                     self._abandon(each)
                 facts = self._performer.interrupted(each.command, interruption)
             for fact in facts:
-                self.note(fact)
+                self._note_result(fact)
 
     def _abandon(self, each: _Running) -> None:
         """Let go of a task that ignores its cancellation. What it says after all goes to the inbox, for people."""

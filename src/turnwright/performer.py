@@ -31,6 +31,7 @@ from turnwright.deltas import AttemptReset, Delta
 from turnwright.errors import InvalidValue, Issue, ModelError, ModelErrorKind
 from turnwright.facts import (
     ApprovalDecided,
+    ApprovalRequested,
     BoundaryDecided,
     CallAdmitted,
     CallFinished,
@@ -278,7 +279,7 @@ class Performer:
             answer = await approvals.request(question)
         except Exception:  # noqa: BLE001 - fail closed
             return ()
-        if not is_decision(answer):
+        if not is_decision(answer) or _has_expired(request, self._ports.clock.now()):
             return ()
         if answer.approved and call.needs_approval > 1 and (answer.level or 0) < call.needs_approval:
             return ()
@@ -451,6 +452,10 @@ class Performer:
                 loop.call_soon_threadsafe(show, text)
 
         return show_from_thread
+
+
+def _has_expired(request: ApprovalRequested, now: float) -> bool:
+    return request.expires_at is not None and now >= request.expires_at
 
 
 def _parts(output: ToolOutput) -> tuple[Part, ...]:

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from attrs import evolve as replace
 
+from tests.driver.virtual import LoopClock, run
 from turnwright import (
     AgentDefinition,
     Completed,
@@ -498,3 +499,40 @@ async def test_a_decision_reaches_a_run_with_an_inbox_of_its_own() -> None:
 
     assert isinstance(ended, Completed)
     assert [5] == till.paid
+
+
+@pytest.mark.promise("N-09")
+@pytest.mark.parametrize(("word", "paid"), [(Approve("r1:1.0"), [5]), (Deny("r1:1.0"), [])])
+def test_of_two_answers_to_one_question_the_first_counts(word: Approve | Deny, paid: list[int]) -> None:
+    """A word in the inbox decides while the approvals port still thinks; what the port says then changes nothing."""
+    till, state = Till(), MemoryState()
+
+    class Slow:
+        async def request(self, request: ApprovalRequest) -> Decision:
+            await state.post("r1", word)
+            await asyncio.sleep(10)
+            return Decision(approved=isinstance(word, Deny), by="late")
+
+    world = Ports(model=ScriptedModel(PAY), state=state, approvals=Slow(), clock=LoopClock())
+
+    outcome = run(run_agent(till.agent(), "go", world, run_id="r1"))
+
+    assert isinstance(outcome, Completed)
+    assert paid == till.paid
+
+
+@pytest.mark.promise("N-09")
+def test_a_decision_of_the_port_that_comes_after_its_time_approves_nothing() -> None:
+    """The request had expired when the port answered: the call still waits, and the next word finds it expired."""
+    till = Till()
+
+    class Slow:
+        async def request(self, request: ApprovalRequest) -> Decision:
+            await asyncio.sleep(10)
+            return Decision(approved=True)
+
+    world = Ports(model=ScriptedModel(PAY), approvals=Slow(), clock=LoopClock())
+
+    waiting(run(run_agent(till.agent(approval_seconds=5.0), "go", world, run_id="r1")))
+
+    assert [] == till.paid
