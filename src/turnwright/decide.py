@@ -262,16 +262,12 @@ def may_resume(
     if state.cancel is not None:
         return True
     match state.suspended.reason:
-        case "approval" | "in-doubt":
-            wave = _next(definition, state)
-            return not (len(wave.facts) == 1 and type(wave.facts[0]) is RunSuspended)
         case "max_turns":
             return state.turn < max_turns
-        case "budget":
-            if state.suspended.detail == "deadline":
-                return deadline is None or now < deadline
-            wave = _next(definition, state)
-            return wave.facts[:1] != (state.suspended,)
+        case "budget" if state.suspended.detail == "deadline":
+            return deadline is None or now < deadline
+        case "approval" | "in-doubt" | "budget":
+            return _next(definition, state).facts != (state.suspended,)
         case "definition":
             return state.fingerprint == definition.fingerprint
         case "model" | "cancelled" | "external":
