@@ -66,7 +66,6 @@ class CallState:
     approved: bool = False
     started: CallStarted | None = None
     doubt: CallInDoubt | None = None
-    reconciled: bool = False
     result: ToolMessage | None = None
     made: RunCall | None = None
     """The finished call as the definition's own code sees it."""
@@ -162,11 +161,14 @@ def evolve(state: RunState, fact: Fact, at: float = 0.0) -> RunState:
     """Advance *state* by one fact, recorded *at* that time. Raises JournalError for a fact that cannot follow."""
     state.length += 1
     state.now = max(state.now, at)
-    if state.opened is None and type(fact) is not RunOpened:
-        raise JournalError(state.length, f"{type(fact).__name__} before RunOpened")
+    kind = type(fact)
+    if state.opened is None and kind is not RunOpened:
+        raise JournalError(state.length, f"{kind.__name__} before RunOpened")
     if state.ended is not None:
-        raise JournalError(state.length, f"{type(fact).__name__} after {type(state.ended).__name__}")
-    _TRANSITIONS[type(fact)](state, fact)
+        raise JournalError(state.length, f"{kind.__name__} after {type(state.ended).__name__}")
+    if state.suspended is not None and kind not in _WHILE_SUSPENDED:
+        raise JournalError(state.length, f"{kind.__name__} while the run is suspended ({state.suspended.reason})")
+    _TRANSITIONS[kind](state, fact)
     return state
 
 
@@ -182,6 +184,8 @@ def _opened(state: RunState, fact: RunOpened) -> None:
 
 
 def _received(state: RunState, fact: InboxReceived) -> None:
+    if fact.position < state.inbox:  # what the caller of a resume says has the place of the newest word
+        raise JournalError(state.length, f"word {fact.position} after word {state.inbox}")
     state.inbox = fact.position
     if not fact.refused:
         match fact.word:
@@ -196,6 +200,8 @@ def _received(state: RunState, fact: InboxReceived) -> None:
 
 
 def _turn_started(state: RunState, fact: TurnStarted) -> None:
+    if fact.turn != state.turn + 1 or not state.answered or state.open_calls:
+        raise JournalError(state.length, f"turn {fact.turn} begins while turn {state.turn} is not over")
     state.turn = fact.turn
     state.answered = False
     state.attempts = 0
@@ -203,21 +209,24 @@ def _turn_started(state: RunState, fact: TurnStarted) -> None:
     state.answer = None
     for position in fact.delivered:
         queue = state.steering if position in state.steering else state.follow_ups
+        if position not in queue:
+            raise JournalError(state.length, f"word {position} was delivered and does not wait")
         state.transcript = state.transcript.append(queue.pop(position))
 
 
 def _asked(state: RunState, fact: ModelAsked) -> None:
+    if fact.turn != state.turn or state.answered or state.asked is not None or fact.attempt != state.attempts + 1:
+        raise JournalError(state.length, f"no request {fact.attempt} can follow here (turn {fact.turn})")
     state.asked = fact
     state.attempts = fact.attempt
     state.requests += 1
 
 
 def _answered(state: RunState, fact: ModelAnswered) -> None:
-    if state.asked is None:
-        raise JournalError(state.length, f"an answer that was not asked for (turn {fact.turn})")
-    state.asked = None
+    _close_request(state, fact)
     state.answered = True
     state.failure = None
+    state.malformed = 0
     state.tool_choice = None
     message = fact.message
     state.transcript = state.transcript.append(message)
@@ -232,31 +241,48 @@ def _answered(state: RunState, fact: ModelAnswered) -> None:
 
 
 def _failed(state: RunState, fact: ModelFailed) -> None:
-    state.asked = None
+    _close_request(state, fact)
     state.failure = fact
     if fact.kind == "malformed":
         state.malformed += 1
 
 
 def _lost(state: RunState, fact: ModelLost) -> None:
+    _close_request(state, fact)
+
+
+def _close_request(state: RunState, fact: ModelAnswered | ModelFailed | ModelLost) -> None:
+    asked = state.asked
+    if asked is None or asked.turn != fact.turn or asked.attempt != fact.attempt:
+        raise JournalError(state.length, f"request {fact.attempt} was not asked (turn {fact.turn})")
     state.asked = None
 
 
 def _admitted(state: RunState, fact: CallAdmitted) -> None:
-    _open_call(state, fact.turn, fact.index).admitted = fact
+    call = _open_call(state, fact.turn, fact.index)
+    if call.admitted is not None:
+        raise JournalError(state.length, f"call {fact.index} was admitted before (turn {fact.turn})")
+    call.admitted = fact
 
 
 def _refused(state: RunState, fact: CallRefused) -> None:
     call = _open_call(state, fact.turn, fact.index)
+    if call.started is not None:
+        raise JournalError(state.length, f"call {fact.index} was started and cannot be refused (turn {fact.turn})")
     _settle(state, call, (Text(fact.message),), fact.message, is_error=True)
 
 
 def _requested(state: RunState, fact: ApprovalRequested) -> None:
-    _open_call(state, fact.turn, fact.index).requested = fact
+    call = _open_call(state, fact.turn, fact.index)
+    if call.requested is not None or call.admitted is None or call.admitted.digest != fact.digest:
+        raise JournalError(state.length, f"no approval of {fact.effect_id!r} can be asked for here")
+    call.requested = fact
 
 
 def _decided(state: RunState, fact: ApprovalDecided) -> None:
     call = _open_call(state, fact.turn, fact.index)
+    if not call.waits or call.requested is None or call.requested.digest != fact.digest:
+        raise JournalError(state.length, f"call {fact.index} does not wait for this approval (turn {fact.turn})")
     if fact.approved:
         call.approved = True
     else:
@@ -268,29 +294,42 @@ def _started(state: RunState, fact: CallStarted) -> None:
     call = _open_call(state, fact.turn, fact.index)
     if call.admitted is None or (call.admitted.needs_approval and not call.approved):
         raise JournalError(state.length, f"call {fact.effect_id!r} was started without leave")
+    if call.doubt is not None or fact.attempt != (1 if call.started is None else call.started.attempt + 1):
+        raise JournalError(state.length, f"call {fact.effect_id!r} cannot be started for the time {fact.attempt}")
     call.started = fact
     state.tool_calls += 1
 
 
 def _finished(state: RunState, fact: CallFinished) -> None:
-    call = _open_call(state, fact.turn, fact.index)
+    call = _started_call(state, fact.turn, fact.index)
+    assert call.started is not None
+    if call.doubt is not None or fact.attempt != call.started.attempt:
+        raise JournalError(state.length, f"attempt {fact.attempt} of call {fact.index} is not on its way")
     _settle(state, call, fact.parts, fact.output, is_error=fact.is_error)
 
 
 def _in_doubt(state: RunState, fact: CallInDoubt) -> None:
-    _open_call(state, fact.turn, fact.index).doubt = fact
+    call = _started_call(state, fact.turn, fact.index)
+    if call.doubt is not None:
+        raise JournalError(state.length, f"call {fact.index} is in doubt already (turn {fact.turn})")
+    call.doubt = fact
 
 
 def _resolved(state: RunState, fact: CallResolved) -> None:
-    call = _open_call(state, fact.turn, fact.index)
+    call = _started_call(state, fact.turn, fact.index)
     _settle(state, call, fact.parts, fact.output, is_error=not fact.happened)
 
 
 def _boundary(state: RunState, fact: BoundaryDecided) -> None:
+    coming = state.turn + 1 if state.answered else state.turn
+    if fact.turn != coming:
+        raise JournalError(state.length, f"a decision about turn {fact.turn} before turn {coming}")
     state.tool_choice = fact.tool_choice
 
 
 def _rejected(state: RunState, fact: OutputRejected) -> None:
+    if state.answer is None:
+        raise JournalError(state.length, f"there is no answer to reject (turn {fact.turn})")
     state.answer = None
     state.rejections += 1
     state.issues = fact.issues
@@ -316,15 +355,33 @@ def _migrated(state: RunState, fact: RunMigrated) -> None:
     state.fingerprint = fact.fingerprint
 
 
-def _ended(state: RunState, fact: RunCompleted | RunFailed | RunCancelled) -> None:
+def _completed(state: RunState, fact: RunCompleted) -> None:
+    if state.answer is None:
+        raise JournalError(state.length, "RunCompleted without an answer")
     state.ended = fact
-    state.suspended = None
+
+
+def _run_failed(state: RunState, fact: RunFailed) -> None:
+    state.ended = fact
+
+
+def _cancelled(state: RunState, fact: RunCancelled) -> None:
+    if state.cancel is None:
+        raise JournalError(state.length, "RunCancelled, and nobody said so")
+    state.ended = fact
 
 
 def _open_call(state: RunState, turn: int, index: int) -> CallState:
-    if turn != state.turn or index >= len(state.calls) or state.calls[index].result is not None:
+    if turn != state.turn or not 0 <= index < len(state.calls) or state.calls[index].result is not None:
         raise JournalError(state.length, f"no open tool call {index} (turn {turn})")
     return state.calls[index]
+
+
+def _started_call(state: RunState, turn: int, index: int) -> CallState:
+    call = _open_call(state, turn, index)
+    if call.started is None:
+        raise JournalError(state.length, f"tool call {index} was not started (turn {turn})")
+    return call
 
 
 def _settle(state: RunState, call: CallState, parts: tuple[Part, ...], output: object, *, is_error: bool) -> None:
@@ -364,7 +421,8 @@ _TRANSITIONS: dict[type, Callable[..., None]] = {  # one for each member of Fact
     RunSuspended: _suspended,
     RunResumed: _resumed,
     RunMigrated: _migrated,
-    RunCompleted: _ended,
-    RunFailed: _ended,
-    RunCancelled: _ended,
+    RunCompleted: _completed,
+    RunFailed: _run_failed,
+    RunCancelled: _cancelled,
 }
+_WHILE_SUSPENDED = frozenset({InboxReceived, ApprovalDecided, CallResolved, RunSuspended, RunResumed, RunMigrated})
