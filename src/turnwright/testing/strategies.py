@@ -10,6 +10,7 @@ which tell *effect* of every execution. Needs `pip install 'turnwright[testing]'
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from types import NoneType
 from typing import Literal, TypeAlias, cast, get_args, get_origin, get_type_hints
 
@@ -110,21 +111,25 @@ class Sketch:
         return AgentDefinition("drawn", "Act.", tools, repairs=self.repairs)
 
 
-def json_values(*, leaves: int = 4) -> st.SearchStrategy[JSON]:
+@cache
+def json_values() -> st.SearchStrategy[JSON]:
     """Small JSON values of every kind."""
     plain = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
     texts = st.text(max_size=8)
     return st.recursive(
         plain | texts,
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
-        max_leaves=leaves,
+        max_leaves=4,
     )
 
 
-def tool_sets(*, max_size: int = 4) -> st.SearchStrategy[tuple[ToolSketch, ...]]:
+def tool_sets(*, min_size: int = 0, max_size: int = 4) -> st.SearchStrategy[tuple[ToolSketch, ...]]:
     """Sets of tools with every mixture of replay policy, approval, sequence and failure."""
     names = st.lists(
-        st.sampled_from(("add", "book", "cancel order", "pay", "ü", "x" * 128)), max_size=max_size, unique=True
+        st.sampled_from(("add", "book", "cancel order", "pay", "ü", "x" * 128)),
+        min_size=min_size,
+        max_size=max_size,
+        unique=True,
     )
     return names.flatmap(lambda drawn: st.tuples(*[_tools(name) for name in drawn]))
 
@@ -142,9 +147,9 @@ def _tools(name: str) -> st.SearchStrategy[ToolSketch]:
     )
 
 
-def agents() -> st.SearchStrategy[Sketch]:
+def agents(*, min_tools: int = 0) -> st.SearchStrategy[Sketch]:
     """Agents without a conversation."""
-    return st.builds(Sketch, tool_sets(), st.integers(0, 2))
+    return st.builds(Sketch, tool_sets(min_size=min_tools), st.integers(0, 2))
 
 
 def replies(tools: tuple[ToolSketch, ...] = ()) -> st.SearchStrategy[AssistantMessage]:
@@ -173,11 +178,13 @@ def replies(tools: tuple[ToolSketch, ...] = ()) -> st.SearchStrategy[AssistantMe
     return acts | acts | says
 
 
+@cache
 def _said() -> st.SearchStrategy[Part]:
     texts = st.text(max_size=12)
     return st.builds(Text, texts) | st.builds(Reasoning, texts, st.none() | st.just("sig")) | st.builds(Refusal, texts)
 
 
+@cache
 def _usages() -> st.SearchStrategy[Usage]:
     return st.builds(lambda given, taken: Usage(0, given, taken), st.integers(0, 9), st.integers(0, 9))
 
@@ -227,6 +234,7 @@ def steering() -> st.SearchStrategy[Steer | FollowUp]:
     return st.builds(Steer, messages) | st.builds(FollowUp, messages)
 
 
+@cache
 def words(effect_ids: tuple[str, ...] = ("r:1.0",)) -> st.SearchStrategy[Word]:
     """Words of every kind to a run in which these effects, and one that is nobody's, may be spoken of."""
     effects = st.sampled_from((*effect_ids, "r:9.9"))
@@ -242,6 +250,7 @@ def words(effect_ids: tuple[str, ...] = ("r:1.0",)) -> st.SearchStrategy[Word]:
     )
 
 
+@cache
 def model_failures() -> st.SearchStrategy[tuple[ModelErrorKind, bool]]:
     """How a request to a model may fail: its kind, and whether it is worth another try."""
     return st.tuples(st.sampled_from(get_args(ModelErrorKind)), st.booleans())
@@ -252,6 +261,7 @@ def fact_of(kind: type[facts.Fact]) -> st.SearchStrategy[facts.Fact]:
     return cast("st.SearchStrategy[facts.Fact]", _of(kind))
 
 
+@cache
 def every_fact() -> st.SearchStrategy[facts.Fact]:
     """Facts of every kind; see `fact_of`."""
     return st.one_of([fact_of(kind) for kind in get_args(facts.Fact)])
