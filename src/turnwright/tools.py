@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from base64 import b32encode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from hashlib import blake2b
 from typing import Final, Generic, Literal, ParamSpec, TypeAlias, TypeVar, overload
 
@@ -156,7 +157,7 @@ class Tool(Generic[P, R_co]):
         refuse_unsound(f"tool {self.name!r:.80}: ", self, _RULES)
         target = self.function
         is_async = inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(getattr(target, "__call__", None))  # noqa: B004
-        while hasattr(target, "func"):  # functools.partial keeps its function there
+        while isinstance(target, partial):
             target = target.func
             is_async = is_async or inspect.iscoroutinefunction(target)
         object.__setattr__(self, "is_async", is_async)
@@ -302,7 +303,7 @@ def _make(function: Callable[..., object], contract: dict[str, object]) -> Tool[
 
 
 def _name(function: object) -> str:
-    while hasattr(function, "func"):
+    while isinstance(function, partial):
         function = function.func
     return getattr(function, "__name__", type(function).__name__)
 

@@ -315,7 +315,7 @@ class _Engine:
                 raise error
             case "failed":
                 raise error
-            case None:
+            case _:
                 return await work()
 
     def watched(self, ports: Ports) -> Ports:
