@@ -521,6 +521,7 @@ class Driver:
         if self._deadline is None and self._watcher is None:
             return await call
         task = asyncio.get_running_loop().create_task(call)
+        task.add_done_callback(_forget)
         try:
             while not task.done() and not self._interruption():
                 left = self._deadline_left()
@@ -539,6 +540,7 @@ class Driver:
         """Wait for a port on the way out, no longer than the grace. PortError if it does not answer."""
         self._leaving = True
         task = asyncio.get_running_loop().create_task(call)
+        task.add_done_callback(_forget)
         try:
             await asyncio.wait([task], timeout=self.ports.grace)
         finally:
@@ -588,6 +590,7 @@ def _let_go(task: asyncio.Task[T]) -> None:
 
 
 def _forget(task: asyncio.Task[T]) -> None:
+    """Nobody may be left to hear how *task* ended, and that is no news for the log."""
     _abandoned.discard(task)
     if not task.cancelled():
         task.exception()
