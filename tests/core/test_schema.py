@@ -459,6 +459,25 @@ def test_every_wrong_place_is_named_in_words(value: JSON, message: str) -> None:
         (Annotated[str, SimpleNamespace(pattern="^a+$")], "b", 'expected text that matches ^a+$, got "b"'),
         (Annotated[Decimal, SimpleNamespace(gt=0)], "-5", "expected more than 0, got -5"),
         (list[Annotated[Decimal, SimpleNamespace(multiple_of=2)]], ["4", "5"], "[1]: expected a multiple of 2, got 5"),
+        (Annotated[float, SimpleNamespace(gt=0, lt=1)], 0, "expected more than 0, got 0"),
+        (Annotated[float, SimpleNamespace(gt=0, lt=1)], 1.5, "expected less than 1, got 1.5"),
+        (Annotated[int, SimpleNamespace(multiple_of=Decimal(2))], 3, "expected a multiple of 2, got 3"),
+        (Annotated[str, SimpleNamespace(max_length=2)], "abc", 'expected at most 2 characters, got "abc"'),
+        (Annotated[list[int], SimpleNamespace(min_length=1)], [], "expected at least 1 items, got []"),
+        (Annotated[list[int], SimpleNamespace(max_length=1)], [1, 2], "expected at most 1 items, got an array of 2"),
+        (set[int], [1, 1], "expected items that differ from each other"),
+        (Node | Box[int], None, "expected a JSON object, got null"),
+        (Node | Box[int] | list[int], True, "expected a JSON object or array, got true"),
+        (list[Node | Query | int], [2.5], "[0]: expected a JSON object or integer, got 2.5"),
+        (
+            list[Node | list[int]],
+            [[1, "x", "y"]],
+            '[0][1]: expected integer, got "x"; [0][2]: expected integer, got "y"',
+        ),
+        ({"minProperties": 1}, {}, "the value has less than 1 property"),
+        ({"type": "string", "format": "email"}, "x", 'expected email such as someone@example.com, got "x"'),
+        ({"const": {"a": 1}}, None, "expected an object with a, got null"),
+        ({"patternProperties": {"^n": {"type": "integer"}}}, {"n": "x"}, "does not fit #"),
         ({"oneOf": [{"minimum": 1}, {"minimum": 2}]}, 3, "fits more than one of the alternatives"),
         ({"not": {"const": 1}}, 1, "does not fit #"),
         ({"if": {"type": "string"}, "then": {"minLength": 2}}, "a", 'expected at least 2 characters, got "a"'),
@@ -570,6 +589,55 @@ def test_a_given_schema_may_be_circular() -> None:
     )
 
     assert {"b": {"a": {"n": 3}}} == schema.accept({"b": {"a": '{"n": "3"}'}})
+
+
+@pytest.mark.parametrize(
+    ("reference", "target"),
+    [
+        ("#/$defs/a~1b", {"$defs": {"a/b": {"type": "integer"}}}),
+        ("#/$defs/a%20b", {"$defs": {"a b": {"type": "integer"}}}),
+        ("#/$defs/list/anyOf/1", {"$defs": {"list": {"anyOf": [{"type": "null"}, {"type": "integer"}]}}}),
+        ("#own", {"$defs": {"T": {"$anchor": "own", "type": "integer"}}}),
+        ("https://example.com/a#/$defs/T", {"$id": "https://example.com/a", "$defs": {"T": {"type": "integer"}}}),
+    ],
+)
+def test_every_way_to_refer_inside_the_document_works(reference: str, target: dict[str, object]) -> None:
+    """Escapes, lists, anchors and the document's own name; what is refused names the place at least."""
+    schema = schema_of({"type": "object", "properties": {"a": {"$ref": reference}}, **target})
+
+    assert {"a": 3} == schema.accept({"a": 3})
+    assert refusal(schema, {"a": "x"}).startswith("a: ")
+    assert "# says nothing" not in repr(schema_of({"$ref": reference, **target}))
+
+
+@pytest.mark.parametrize(
+    ("document", "value"),
+    [
+        ({"const": 1}, 1.0),
+        ({"enum": ["a", 1]}, 1.0),
+        ({"type": ["integer", "null"]}, 1.0),
+        ({"allOf": [{"type": "integer"}, {"minimum": 1}]}, 1.0),
+        ({"anyOf": [{"type": "string"}, {"type": "integer"}, {"type": "array", "items": {"type": "integer"}}]}, [1.0]),
+        ({"oneOf": [{"type": "integer"}, {"type": "string"}]}, 1.0),
+        ({"properties": {"a": {"type": "integer"}}, "additionalProperties": {"type": "integer"}}, {"a": 1.0, "b": 1.0}),
+        ({"prefixItems": [{"type": "integer"}], "items": {"type": "integer"}}, [1.0, 1.0]),
+        (
+            {"$ref": "#/$defs/N", "$defs": {"N": {"items": {"$ref": "#/$defs/N"}, "type": ["array", "integer"]}}},
+            [[1.0]],
+        ),
+    ],
+)
+def test_a_whole_float_becomes_an_integer_wherever_one_is_due(document: dict[str, object], value: JSON) -> None:
+    """Through references, unions and at every kind of place; a value of another type passes by."""
+    assert "1.0" not in repr(schema_of(document).accept(value))
+    assert "1.0" == schema_of({"anyOf": [document, {"type": "string"}], "$defs": document.get("$defs", {})}).accept(
+        "1.0"
+    )
+
+
+def test_a_float_stays_where_a_number_will_do() -> None:
+    """Only an integer is written as one."""
+    assert "[1.0, 'x']" == repr(schema_of({"items": {"type": ["integer", "number", "string"]}}).accept([1.0, "x"]))
 
 
 def test_an_older_draft_is_honoured() -> None:
@@ -877,6 +945,42 @@ def test_rest_and_options_are_described_and_reachable() -> None:
     assert ["a"] == document["required"]
     assert (1, (2, 3), True, {"k": "v"}) == called(tool, {"a": 1, "rest": [2, 3], "flag": True, "opts": {"k": "v"}})
     assert (1, (), False, {}) == called(tool, {"a": 1})
+
+
+def test_what_a_docstring_says_of_results_is_not_said_of_parameters() -> None:
+    """A result may have the name of a parameter."""
+
+    def tool(a: int) -> dict[str, int]:
+        """Do.
+
+        Returns:
+            a: what was done
+        """
+        return {"a": a}
+
+    assert {"a": {"type": "integer"}} == parameters_of(tool).schema.document["properties"]
+
+
+def test_a_local_class_may_name_another_that_only_its_user_can_see() -> None:
+    """The function around them has returned; the closure of the tool still holds both."""
+
+    def make() -> Callable[..., object]:
+        @dataclass
+        class Inner:
+            n: int
+
+        @dataclass
+        class Outer:
+            inner: Inner
+
+        def tool(outer: Outer) -> object:
+            return Outer, Inner, outer.inner.n
+
+        return tool
+
+    tool = make()
+
+    assert 3 == called(tool, {"outer": {"inner": {"n": "3"}}})[2]
 
 
 @pytest.mark.parametrize("name", ["a", "flag", "opts"])
@@ -1241,6 +1345,21 @@ def test_only_a_value_of_the_type_is_dumped(declared: object, value: object) -> 
     """Input given as Python objects is checked as strictly as a model's."""
     with pytest.raises(InvalidValue):
         schema_of(declared).dump(value)
+
+
+@pytest.mark.parametrize("value", [datetime(2020, 1, 1, tzinfo=UTC), "x", None])
+def test_a_union_dumps_by_the_arm_that_fits(value: object) -> None:
+    """An arm that takes any value as it is does not swallow what is no JSON."""
+    schema = schema_of(str | datetime | None)
+
+    assert isinstance(schema.dump(value), str | None)
+
+
+def test_a_class_name_may_be_in_any_script() -> None:
+    """Its reference resolves."""
+    cls = attrs.make_class("Größe", {"n": attrs.field(type=int)})
+
+    assert [cls(1)] == schema_of(list[cls]).load(schema_of(list[cls]).accept([{"n": "1"}]))  # type: ignore[valid-type]
 
 
 def test_a_given_schema_takes_plain_values() -> None:

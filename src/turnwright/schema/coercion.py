@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from turnwright.canonical import JSON, decode, step
 from turnwright.errors import DefinitionError, InvalidValue
-from turnwright.schema.documents import item_schemas, named_schemas, pointer, resolve, schemas, types_of
+from turnwright.schema.documents import Place, item_schemas, named_schemas, pointer, referred, schemas, types_of
 from turnwright.schema.validation import Validation, refused, within
 
 Settle: TypeAlias = Callable[[JSON], JSON]
@@ -32,7 +32,7 @@ def settling(validation: Validation, *, fill: bool) -> Settle | None:
     `InvalidValue` for a decimal text outside its bounds, which JSON Schema cannot compare. `DefinitionError` for a
     reference that leads back to itself without going deeper into the value.
     """
-    return _Settling(validation, fill=fill).reference("#", frozenset())
+    return _Settling(validation, fill=fill).at(Place("#", validation.document), frozenset())
 
 
 class _Coercion:
@@ -49,8 +49,8 @@ class _Coercion:
             return known[1]
         self._known[place, id(value)] = (value, value)  # the value is kept as well, so that its id stays its own
         result = _by_type(types_of(node), value)
-        if isinstance(reference := node.get("$ref"), str):
-            result = self.along(resolve(self._validation.document, reference), reference, result)
+        if target := referred(self._validation.document, node):
+            result = self.along(target.schema, target.pointer, result)
         if isinstance(result, dict):
             result = self._object(node, place, result)
         elif isinstance(result, list):
@@ -131,7 +131,8 @@ class _Settling:
         if not isinstance(node, dict):
             return None
         steps: list[Settle] = []
-        if isinstance(reference := node.get("$ref"), str) and (settle := self.reference(reference, here)):
+        target = referred(self._validation.document, node)
+        if target and (settle := self.at(target, here)):
             steps.append(settle)
         types = types_of(node)
         if ("integer" in types and "number" not in types) or _has_integer(node):
@@ -148,14 +149,14 @@ class _Settling:
         unions = [self._union(schemas(node, keyword), pointer(place, keyword), here) for keyword in ("anyOf", "oneOf")]
         return _one_after_another([*steps, *(settle for settle in unions if settle)])
 
-    def reference(self, reference: str, here: frozenset[str]) -> Settle | None:
-        """Return what finishes a value of the schema that *reference* means."""
-        if reference in here:
-            raise DefinitionError(f"the reference {reference!r} leads back to itself, so it says nothing")
-        known = self._references.get(reference)
+    def at(self, place: Place, here: frozenset[str]) -> Settle | None:
+        """Return what finishes a value of the schema at *place*, to which a reference has led."""
+        if place.pointer in here:
+            raise DefinitionError(f"the reference {place.pointer!r} leads back to itself, so it says nothing")
+        known = self._references.get(place.pointer)
         if known is None:
-            known = self._references[reference] = []
-            known.append(self.of(resolve(self._validation.document, reference), reference, here | {reference}))
+            known = self._references[place.pointer] = []
+            known.append(self.of(place.schema, place.pointer, here | {place.pointer}))
         if known:
             return known[0]
         return lambda value: settle(value) if (settle := known[0]) else value  # a circle: known when it is called

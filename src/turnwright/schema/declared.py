@@ -9,7 +9,7 @@ from turnwright.canonical import JSON, encode, plain
 from turnwright.errors import DefinitionError, InvalidValue
 from turnwright.schema.annotations import Scope
 from turnwright.schema.coercion import Settle, coerce, copied, settling
-from turnwright.schema.documents import Document, named_schemas, resolve, schemas, types_of
+from turnwright.schema.documents import Document, named_schemas, referred, schemas, types_of
 from turnwright.schema.explaining import explain
 from turnwright.schema.forms import Forms
 from turnwright.schema.scalars import FORMATS
@@ -111,10 +111,9 @@ def made(form: Form, forms: Forms) -> Schema[object]:
     """Return the schema whose root is *form*, with the definitions that it needs."""
     forms.finish()
     root = form.schema
-    if isinstance(reference := root.get("$ref"), str):  # providers want to see an object at the root
-        described = resolve({"$defs": forms.definitions}, reference)
-        assert isinstance(described, dict)
-        root = {**described, **{key: value for key, value in root.items() if key != "$ref"}}
+    if target := referred({"$defs": forms.definitions}, root):  # providers want to see an object at the root
+        assert isinstance(target.schema, dict)
+        root = {**target.schema, **{key: value for key, value in root.items() if key != "$ref"}}
     document = dict(root)
     if needed := _needed(root, forms.definitions):
         document["$defs"] = needed

@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
+from urllib.parse import unquote
 
 from turnwright.canonical import JSON
 
 Document: TypeAlias = dict[str, JSON]
 
 
-def resolve(document: JSON, reference: str) -> JSON:
-    """Return what a *reference* such as `#/$defs/T` means in *document*; None if it leads nowhere or elsewhere."""
-    if not reference.startswith("#"):
+class Place(NamedTuple):
+    """A schema and the JSON pointer to it, such as `#/$defs/T`."""
+
+    pointer: str
+    schema: JSON
+
+
+def referred(document: JSON, node: JSON | Mapping[str, JSON]) -> Place | None:
+    """Return what the `$ref` of *node* means in *document*.
+
+    None if there is none, or one that is no pointer into the document: the validator knows what it means.
+    """
+    reference = node.get("$ref") if isinstance(node, Mapping) else None
+    if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
         return None
-    node = document
-    for part in reference.split("/")[1:]:
+    place = unquote(reference)
+    found = document
+    for part in place.split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(node, dict):
-            node = node.get(key)
-        elif isinstance(node, list) and key.isdecimal() and int(key) < len(node):
-            node = node[int(key)]
+        if isinstance(found, dict) and key in found:
+            found = found[key]
+        elif isinstance(found, list) and key.isdecimal() and int(key) < len(found):
+            found = found[int(key)]
         else:
             return None
-    return node
+    return Place(place, found)
 
 
 def pointer(base: str, *keys: str | int) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from turnwright.canonical import JSON, step
 from turnwright.errors import Issue
-from turnwright.schema.documents import Document, item_schemas, named_schemas, pointer, resolve, schemas, types_of
+from turnwright.schema.documents import Document, item_schemas, named_schemas, pointer, referred, schemas, types_of
 from turnwright.schema.validation import Validation, outward
 
 if TYPE_CHECKING:
@@ -109,8 +109,8 @@ class _Explanation:
             return
         for error in self._check_alone(node, place).iter_errors(value):
             yield from _issues(error, value)
-        if isinstance(reference := node.get("$ref"), str):
-            yield from self.of(resolve(self._validation.document, reference), reference, value)
+        if target := referred(self._validation.document, node):
+            yield from self.of(target.schema, target.pointer, value)
         if isinstance(value, dict):
             yield from self._members(node, place, value)
         elif isinstance(value, list):
@@ -156,10 +156,11 @@ class _Explanation:
         of_its_type = [issues for arm, issues in zip(arms, found, strict=True) if self._may_be(arm, value)]
         return min(of_its_type or found, key=len)
 
-    def _may_be(self, arm: JSON, value: JSON, references: int = 0) -> bool:
+    def _may_be(self, arm: JSON, value: JSON) -> bool:
         """Tell whether *value* is of a type that *arm* names, if it names any."""
-        if isinstance(arm, dict) and isinstance(reference := arm.get("$ref"), str) and references < ISSUES:
-            return self._may_be(resolve(self._validation.document, reference), value, references + 1)
+        for _ in range(ISSUES):  # references to references end somewhere
+            if target := referred(self._validation.document, arm):
+                arm = target.schema
         types = types_of(arm)
         return not types or not _types_of_value(value).isdisjoint(types)
 

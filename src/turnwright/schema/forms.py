@@ -156,8 +156,8 @@ class Forms:
         """Describe a class once, under a name of its own; inside its own description it is already known."""
         if hint in self._declared:
             return self._declared[hint]
-        name = re.sub(r"\W+", "_", name).strip("_")
-        if name in self.definitions:
+        name = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")  # as a reference may be written
+        while not name or name in self.definitions:
             name = f"{name}_{len(self.definitions)}"
         described: list[Form] = []
         reference: Document = {"$ref": f"#/$defs/{name}"}
