@@ -16,7 +16,7 @@ import mailbox
 import re
 import sqlite3
 from collections.abc import Iterable, Sequence
-from email import message_from_binary_file, policy
+from email import message_from_bytes, policy
 from email.utils import parseaddr
 from itertools import islice
 from pathlib import Path
@@ -172,6 +172,8 @@ def fits_what_was_done(resolution: Resolution, calls: Sequence[RunCall]) -> list
     """Object to a resolution that says anything else than the calls, above all to a refund that was not made."""
     done = {call.name: call.output for call in calls if not call.is_error}
     rule, order = done["classify"], done.get("lookup_order", {"order_id": None})
+    assert isinstance(rule, dict)
+    assert isinstance(order, dict)
     objections = [
         f"{name} must be {json.dumps(value)}"
         for name, value in [("category", rule["category"]), ("order_id", order["order_id"])]
@@ -233,7 +235,7 @@ From: ron@example.net
 {"answer": {"category": "product_question", "order_id": null, "action": "answer", "reply": "Thank you for your question about the table. A colleague will answer it today."}}
 """  # noqa: E501 - a line is what the model writes
 
-EXAMPLES = [
+EXAMPLES: list[tuple[str, str, Category]] = [
     ("delivery", "When does my parcel come?", "where_is_my_order"),
     ("chairs", "I ordered black chairs and got white ones.", "wrong_item"),
     ("bank", "You took the money for order 2002 two times.", "charged_twice"),
@@ -274,14 +276,14 @@ definition = AgentDefinition(
 
 def inputs(argument: str, *, all: bool) -> Iterable[tuple[str, Mail]]:  # noqa: A002 - the flag's own name
     """Read the mailbox that INPUT names: the first three mails, or *all* of them."""
-    box = mailbox.mbox(
-        argument, factory=lambda file: message_from_binary_file(file, policy=policy.default), create=False
-    )
-    for message in islice(box, None if all else 3):
+    with Path(argument).open("rb"):  # a missing file is told better by this than by the mailbox
+        box = mailbox.mbox(argument, create=False)
+    for stored in islice(box, None if all else 3):
+        message = message_from_bytes(stored.as_bytes(), policy=policy.default)
         name, email = parseaddr(message["From"])
         subject = str(message["Subject"])
         text = message.get_body(["plain"])
-        yield f"{name}: {subject}", Mail(email, subject, text.get_content().strip())
+        yield f"{name}: {subject}", Mail(email, subject, text.get_content().strip() if text else "")
 
 
 def write(argument: str, results: Sequence[tuple[str, Outcome[Resolution]]]) -> Path:
