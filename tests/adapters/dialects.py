@@ -16,8 +16,9 @@ from turnwright.messages import AssistantMessage, Message
 from turnwright.ports import ModelRequest
 from turnwright.testing.byte_server import ByteServer, RawReply, SeenRequest
 from turnwright_adapters.anthropic import AnthropicModel
+from turnwright_adapters.gemini import GeminiModel
 
-Made: TypeAlias = AnthropicModel
+Made: TypeAlias = AnthropicModel | GeminiModel
 
 
 def events(*payloads: Mapping[str, object]) -> bytes:
