@@ -209,6 +209,7 @@ class Database:
                 for order in orders:
                     order.error = _told(self.path, error)
             _answer(orders)
+            del orders  # it would keep alive whoever ordered last
         if connection is not None:
             connection.close()
 
@@ -253,6 +254,7 @@ class Database:
             except Exception as error:  # noqa: BLE001 - whoever waits is told
                 order.error = _told(self.path, error)
             _answer([order])
+            del order  # as above
         if connection is not None:
             connection.close()
 
