@@ -171,7 +171,7 @@ def is_decision(answer: object) -> TypeGuard[Decision]:
     return all([type(value) in kind for value, kind in zip(held, kinds, strict=True)])
 
 
-def _kind(value: JSON) -> str:
+def _kind(value: object) -> str:
     names = {list: "an array", str: "a string", int: "a number", float: "a number", bool: "a boolean"}
     return names.get(type(value), "null")
 
