@@ -201,9 +201,15 @@ def flaw(answer: object) -> str:
     """
     if not isinstance(answer, AssistantMessage):
         return f"it is {type(answer).__name__}, not an AssistantMessage"
-    if answer.stop_reason not in _STOP_REASONS:
-        return f"stop_reason is {answer.stop_reason!r:.40}"
-    return flaw_of_parts((answer, answer.usage, *answer.parts))
+    reason: object = answer.stop_reason
+    if not isinstance(reason, str) or reason not in _STOP_REASONS:
+        return f"stop_reason is {reason!r:.40}"
+    usage = answer.usage
+    if usage is NO_USAGE:
+        return flaw_of_parts((answer, *answer.parts))
+    wrong = flaw_of_parts((answer, usage, *answer.parts))
+    counts = () if wrong else (getattr(usage, each.name) for each in fields(Usage))
+    return wrong or ("" if all([0 <= count <= 2**53 for count in counts]) else "Usage counts below 0 or beyond 2**53")
 
 
 def flaw_of_parts(parts: Sequence[object]) -> str:

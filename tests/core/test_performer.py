@@ -212,13 +212,13 @@ async def test_the_progress_of_a_plain_function_is_told_in_the_thread_of_the_loo
         return "whole"
 
     stream = stream_agent(agent(act), "go", Ports(model=ScriptedModel([call("act"), text("done")])))
-    put = stream.lifecycle.progress
+    put = stream._feed.lifecycle.progress
 
     def progress(index: int, said: str) -> None:
         threads.append(threading.current_thread().name)
         put(index, said)
 
-    stream.lifecycle.progress = progress  # type: ignore[method-assign, assignment]
+    stream._feed.lifecycle.progress = progress  # type: ignore[method-assign, assignment]
     async with stream:
         items = [item async for item in stream]
 
