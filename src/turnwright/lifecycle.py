@@ -170,6 +170,7 @@ class _Call:
     part: ToolCall
     open: bool = False
     result: ToolMessage | None = None
+    told: bool = False
 
 
 class Lifecycle:
@@ -186,6 +187,8 @@ class Lifecycle:
         self._turn_open = False
         self._speaking: tuple[int, int] | None = None
         """Turn and attempt of the answer whose message is open."""
+        self._spoken = (0, 0)
+        """Turn and attempt of the newest answer whose message was closed."""
         self._answer: AssistantMessage | None = None
         self._calls: list[_Call] = []
         self._queued: dict[int, UserMessage] = {}
@@ -251,8 +254,8 @@ class Lifecycle:
         """Take a delta: the first of an attempt opens its message."""
         if isinstance(delta, AttemptReset):
             self._finish_speaking(None, "lost")
-        elif self._speaking is None:
-            self._say(delta.turn, delta.attempt)
+        elif self._speaking is None and self._agent_open and (delta.turn, delta.attempt) > self._spoken:
+            self._say(delta.turn, delta.attempt)  # a late piece of an abandoned attempt opens nothing
 
     def progress(self, index: int, text: str) -> None:
         """Take a tool's word on its progress; dropped once the call has its result."""
@@ -267,11 +270,24 @@ class Lifecycle:
             self._emit(event(run_id=self._run_id, seq=self._seq, turn=self._turn, at=self._at, **fields))
 
     def _start(self) -> None:
+        """Open the agent, the turn that is not over, and then tell what was decided while the run was at rest."""
+        self._forget()
         self._agent_open = True
         self._produced = []
         self._give(AgentStart)
-        if self._turn and not self._turn_open:
+        unfinished = [index for index, call in enumerate(self._calls) if not call.told]
+        if self._turn and (self._answer is None or unfinished):
             self._start_turn()
+        for index in unfinished:
+            if self._calls[index].result is not None:
+                self._tell_call(index)
+
+    def _forget(self) -> None:
+        """What an owner that died had opened was for whoever watched it."""
+        self._speaking = None
+        self._turn_open = False
+        for call in self._calls:
+            call.open = False
 
     def _start_turn(self) -> None:
         self._turn_open = True
@@ -306,7 +322,7 @@ class Lifecycle:
 
     def _finish_speaking(self, message: AssistantMessage | None, error: str = "") -> None:
         if self._speaking is not None:
-            self._speaking = None
+            self._spoken, self._speaking = self._speaking, None
             self._give(MessageEnd, role="assistant", message=message, error=error)
 
     def _start_call(self, index: int) -> None:
@@ -317,14 +333,21 @@ class Lifecycle:
             self._give(ToolExecutionStart, tool_call_id=part.id, tool_name=part.name, arguments=part.arguments)
 
     def _end_call(self, index: int, content: object, *, is_error: bool) -> None:
+        call = self._calls[index]
+        parts = (Text(content),) if isinstance(content, str) else content
+        call.result = ToolMessage(call.part.id, call.part.name, parts, is_error)  # type: ignore[arg-type]
+        if self._agent_open:
+            self._tell_call(index)
+
+    def _tell_call(self, index: int) -> None:
+        """Close the call; after the last of its turn, tell all results in the order of the calls."""
         self._start_call(index)
         call = self._calls[index]
-        part = call.part
-        parts = (Text(content),) if isinstance(content, str) else content
-        call.open = False
-        call.result = ToolMessage(part.id, part.name, parts, is_error)  # type: ignore[arg-type]
-        self._give(ToolExecutionEnd, tool_call_id=part.id, tool_name=part.name, result=call.result, is_error=is_error)
-        if all([each.result is not None for each in self._calls]):
+        part, result = call.part, call.result
+        assert result is not None
+        call.open, call.told = False, True
+        self._give(ToolExecutionEnd, tool_call_id=part.id, tool_name=part.name, result=result, is_error=result.is_error)
+        if all([each.told for each in self._calls]):
             for each in self._calls:
                 assert each.result is not None
                 self._whole("tool", each.result)

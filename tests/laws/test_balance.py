@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests.core.histories import opened, turn
 from tests.laws.playing import play, ports
-from turnwright import stream_agent
-from turnwright.lifecycle import Lifecycle, LifecycleEvent
+from turnwright import AgentDefinition, MemoryState, PortError, Ports, run_agent, stream_agent
+from turnwright.deltas import TextDelta
+from turnwright.evidence import Entry
+from turnwright.facts import ModelFailed, RunSuspended
+from turnwright.inbox import Approve, Deny
+from turnwright.lifecycle import Lifecycle, LifecycleEvent, ToolExecutionEnd, TurnEnd
+from turnwright.ports import Append
 from turnwright.run import open_and_drive, validated
-from turnwright.testing.strategies import Sketch, sketches
+from turnwright.testing import ScriptedModel, call, text
+from turnwright.testing.strategies import Sketch, ToolSketch, sketches
 
 PAIRS = {
     "agent_start": "agent_end",
@@ -34,6 +42,8 @@ def unbalanced(events: Iterable[LifecycleEvent]) -> list[str]:
             if not open_.get(key):
                 breaches.append(f"{event.type} of nothing")
             open_[key] = open_.get(key, 0) - 1
+        if event.type != "agent_end" and not open_.get(("agent_end", None)):
+            breaches.append(f"{event.type} outside of the agent")
         if event.type == "turn_end" and any([n for (kind, _), n in open_.items() if kind[:4] in ("mess", "tool")]):
             breaches.append("a turn ended around something open")
     return breaches + [f"{kind} is missing" for (kind, _), times in open_.items() if times > 0]
@@ -77,6 +87,86 @@ async def test_events_balance_when_the_run_is_cancelled_anywhere(sketch: Sketch,
 
     assert run.done()
     assert [] == unbalanced(events)
+
+
+async def told(definition: AgentDefinition[str, str], given_: Ports) -> list[LifecycleEvent]:
+    """What somebody who watches from here on is told."""
+    async with stream_agent(definition, "go", given_, run_id="run") as stream:
+        return [item async for item in stream if hasattr(item, "seq")]  # type: ignore[misc]
+
+
+@given(sketches(), st.integers(1, 12))
+@settings(max_examples=60)
+async def test_events_balance_for_whoever_watches_after_a_crash(sketch: Sketch, appends: int) -> None:
+    """A new watcher sees a whole agent, whatever its dead owner had opened and told to others."""
+    given_, _ = ports(sketch, state=Dying(appends))
+    with suppress(PortError):
+        await run_agent(sketch.definition(), "go", given_, run_id="run")
+    given_, _ = ports(sketch, chunk=3, state=given_.state.reopen())  # type: ignore[attr-defined]
+
+    assert [] == unbalanced(await told(sketch.definition(), given_))
+
+
+class Dying(MemoryState):
+    """A store that is gone after some appends."""
+
+    def __init__(self, appends: int) -> None:
+        super().__init__()
+        self._left = appends
+
+    async def append(self, run_id: str, epoch: int, expected: int, append_id: str, facts: Sequence[Entry]) -> Append:
+        """Write while there is a store."""
+        self._left -= 1
+        if self._left < 0:
+            raise PortError("gone")
+        return await super().append(run_id, epoch, expected, append_id, facts)
+
+
+async def test_what_was_decided_while_nobody_worked_is_told_inside_the_next_agent() -> None:
+    """A denial and an approval given at rest: their calls end after agent and turn were opened, each once."""
+    sketch = Sketch((ToolSketch("pay", approval="required"), ToolSketch("book", approval="required")))
+    replies = [[call("pay", n=1), call("book", n=2)], text("done")]
+    given_ = Ports(model=ScriptedModel(replies))
+    first = await told(sketch.definition(), given_)
+    await given_.state.post("run", Deny("run:1.0", "too dear"))
+    between = await told(sketch.definition(), given_)
+    await given_.state.post("run", Approve("run:1.1"))
+
+    last = await told(sketch.definition(), given_)
+
+    assert [[], [], []] == [unbalanced(events) for events in (first, between, last)]
+    assert [] == between
+    assert ["agent_start", "turn_start", "tool_execution_start", "tool_execution_end"] == [e.type for e in last][:4]
+    ends = [event for event in last if isinstance(event, ToolExecutionEnd)]
+    assert [("pay", True), ("book", False)] == [(event.tool_name, event.is_error) for event in ends]
+    turns = [event for event in last if isinstance(event, TurnEnd)]
+    assert [["pay", "book"], []] == [[each.name for each in event.results] for event in turns]
+
+
+async def test_a_turn_that_is_over_is_not_taken_up_again() -> None:
+    """A run that waited for more turns tells of none but the new one."""
+    sketch = Sketch((ToolSketch("add"),))
+    given_ = Ports(model=ScriptedModel([call("add"), text("done")]))
+    await run_agent(sketch.definition(), "go", given_, run_id="run", max_turns=1)
+
+    events = await told(sketch.definition(), given_)
+
+    assert [2] == [event.turn for event in events if event.type == "turn_start"]
+    assert [] == unbalanced(events)
+
+
+def test_a_late_piece_of_an_abandoned_attempt_opens_nothing() -> None:
+    """Neither after its attempt was closed nor after the run came to rest."""
+    events: list[LifecycleEvent] = []
+    lifecycle = Lifecycle(events.append)
+    for fact in (opened(), *turn(1), ModelFailed(1, 1, "timeout", "", True, 1.0)):
+        lifecycle.record(fact, 0.0)
+    lifecycle.delta(TextDelta(1, 1, "late"))
+    lifecycle.record(RunSuspended("model"), 0.0)
+    lifecycle.delta(TextDelta(1, 2, "later"))
+
+    assert [] == unbalanced(events)
+    assert 2 == len([event for event in events if event.type == "message_start"])
 
 
 async def test_a_stream_that_is_left_leaves_nothing() -> None:
