@@ -95,7 +95,7 @@ class _Feed(Generic[OutputT]):
     def emit(self, delta: Delta) -> None:
         """Take a delta: the feed is a delta sink of its run."""
         self.lifecycle.delta(delta)
-        if len(self.items) < BACKLOG:
+        if len(self.items) < BACKLOG and not self._tail:
             self.items.append(delta)
             if self.wake is not None:
                 self.rouse()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, settings, strategies as st
 
 from tests.laws.playing import play
+from turnwright import streaming
 from turnwright.deltas import TextDelta, ToolCallDelta
+from turnwright.streaming import _Feed
 from turnwright.testing.strategies import Sketch, chunkings, sketches
 
 
@@ -47,6 +51,28 @@ async def test_the_pieces_of_a_text_add_up() -> None:
     watched = await play(sketch, chunk=1, watch=True)
 
     assert "Grüße ✓ 🌍" == "".join([each.text for each in watched.seen if isinstance(each, TextDelta)])
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=12), st.integers(1, 4))
+def test_a_viewer_who_falls_behind_and_catches_up_misses_nothing(reads: list[int], backlog: int) -> None:
+    """Pieces that were joined for a slow viewer stay in their place."""
+    said = "".join([chr(0x4E00 + place) for place in range(200)])
+    pieces = deque(TextDelta(1, 1, piece) for piece in said)
+    feed: _Feed[str] = _Feed()
+    seen = []
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(streaming, "BACKLOG", backlog)
+        for read in reads:
+            for _ in range(min(read, len(pieces))):
+                feed.emit(pieces.popleft())
+            seen += [feed.take() for _ in range(min(read % 3, len(feed.items)))]
+        while pieces:
+            feed.emit(pieces.popleft())
+        while feed.items:
+            seen.append(feed.take())
+
+    assert said == "".join([each.text for each in seen if isinstance(each, TextDelta)])
 
 
 def play_text(said: str):  # noqa: ANN201 - a reply of the testing face
