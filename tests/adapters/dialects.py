@@ -17,8 +17,9 @@ from turnwright.ports import ModelRequest
 from turnwright.testing.byte_server import ByteServer, RawReply, SeenRequest
 from turnwright_adapters.anthropic import AnthropicModel
 from turnwright_adapters.gemini import GeminiModel
+from turnwright_adapters.responses import ResponsesModel
 
-Made: TypeAlias = AnthropicModel | GeminiModel
+Made: TypeAlias = AnthropicModel | GeminiModel | ResponsesModel
 
 
 def events(*payloads: Mapping[str, object]) -> bytes:
