@@ -191,6 +191,13 @@ async def test_a_character_cut_by_the_provider_is_whole() -> None:
     assert ["a", "\N{EARTH GLOBE EUROPE-AFRICA}b"] == [delta.text for delta in heard.deltas if type(delta) is TextDelta]
 
 
+async def test_bytes_that_are_no_character_are_replaced() -> None:
+    """A server that cuts text between the bytes of a character has lost it; the rest is still good."""
+    heard = await hear(sse(chunk({"content": "a?b"}, "stop")).replace(b"?", b"\xf0\x9f"))
+
+    assert "a\ufffdb" == heard.message.text
+
+
 @pytest.mark.case("sse-04")
 async def test_the_space_after_the_colon_is_not_needed() -> None:
     """And CRLF is as good as LF, which `hear` tries for every stream."""
@@ -573,9 +580,10 @@ async def test_parts_stand_in_the_order_in_which_they_began() -> None:
     assert "refusal" == heard.message.stop_reason
 
 
-async def test_reasoning_said_twice_is_taken_once() -> None:
-    """Some servers send it under two names."""
-    heard = await hear(sse(chunk({"reasoning_content": "a", "reasoning": "a"}), chunk({"content": "x"}, "stop")))
+@pytest.mark.parametrize("names", [["reasoning_content"], ["reasoning"], ["reasoning_content", "reasoning"]])
+async def test_reasoning_has_two_names_and_is_taken_once(names: list[str]) -> None:
+    """Some servers send it under both."""
+    heard = await hear(sse(chunk(dict.fromkeys(names, "a")), chunk({"content": "x"}, "stop")))
 
     assert (Reasoning("a"), Text("x")) == heard.message.parts
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -209,6 +211,31 @@ async def test_a_refused_connection_was_never_sent() -> None:
     assert ("connection", True, False) == (failure.value.kind, failure.value.retryable, failure.value.dispatched)
 
 
+async def test_what_a_client_never_sent_was_not_dispatched() -> None:
+    """Neither when a handshake stalls, which closes the connection, nor when a client only says that it has none."""
+
+    def refuse(_: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("no route")
+
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"https://127.0.0.1:{mute.getsockname()[1]}"
+        async with ChatCompletionsModel("m", base_url=address) as model:
+            with pytest.raises(ModelError) as stalled:
+                await model.complete(request(timeout=0.5))
+        mute.settimeout(5)
+        connection, _ = mute.accept()
+        with connection:
+            connection.settimeout(5)
+            while connection.recv(4096):  # until the client has closed it
+                pass
+    async with httpx.AsyncClient(transport=httpx.MockTransport(refuse)) as client:
+        with pytest.raises(ModelError) as unreachable:
+            await ChatCompletionsModel("m", client=client).complete(request())
+
+    assert ("timeout", False) == (stalled.value.kind, stalled.value.dispatched)
+    assert ("connection", False) == (unreachable.value.kind, unreachable.value.dispatched)
+
+
 async def test_a_reply_that_is_no_json_is_malformed() -> None:
     """A page of a proxy, say."""
     failure = await failure_of(as_json(b"<html>"), asked=request())
@@ -255,10 +282,20 @@ async def test_the_time_left_to_a_request_bounds_it() -> None:
 
 
 async def test_slow_but_steady_is_not_late() -> None:
-    """Each byte starts the wait anew."""
-    body = sse(chunk({"content": "ok"}, "stop"))
-    timeouts = Timeouts(first_byte=5, between_chunks=5)
-    async with ByteServer([RawReply(body, split=1)]) as server, model_of(server, timeouts=timeouts) as model:
+    """Each byte starts the wait anew, however long the whole takes."""
+    began = asyncio.get_running_loop().time()
+
+    async def steadily() -> AsyncIterator[bytes]:
+        while asyncio.get_running_loop().time() < began + 1.2:
+            yield b": x\n"
+            await asyncio.sleep(0)
+        yield sse(chunk({"content": "ok"}, "stop"))
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, headers={"content-type": "text/event-stream"}, content=steadily())
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
+        model = ChatCompletionsModel("m", client=client, timeouts=Timeouts(first_byte=30, between_chunks=0.8))
         message = await model.complete(request(on_delta=lambda _: None))
 
     assert "ok" == message.text

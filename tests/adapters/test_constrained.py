@@ -186,11 +186,14 @@ async def test_an_output_becomes_its_json_text() -> None:
         ),
     ),
     st.booleans(),
+    st.sampled_from([None, 1, "\t"]),
     st.lists(st.integers(0, 200), max_size=8),
 )
-def test_what_watchers_see_is_what_the_message_says(reply: Object, ascii_only: bool, places: list[int]) -> None:
+def test_what_watchers_see_is_what_the_message_says(
+    reply: Object, ascii_only: bool, indent: int | str | None, places: list[int]
+) -> None:
     """Whatever the reply and however it was cut, the deltas add up to the answer or to the arguments."""
-    text = json.dumps(reply, ensure_ascii=ascii_only)
+    text = json.dumps(reply, ensure_ascii=ascii_only, indent=indent)
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     deltas: list[Delta] = []
     constrained = constrain(asked(on_delta=deltas.append))
@@ -230,6 +233,7 @@ async def test_a_reply_that_was_cut_keeps_what_is_there(reply: str, parts: tuple
         ("[1]", Text("[1]")),
         ('{"x": 1}', Text('{"x": 1}')),
         ('{"answer": 3}', Text("3")),
+        ('{"answer": "a\\x"}', Text('{"answer": "a\\x"}')),
         ('{"tool": "view"}', ToolCall("call_3_0", "view", "{}")),
         ('{"tool": "view", "arguments": 3}', ToolCall("call_3_0", "view", "3")),
         ('{"tool": "view", "arguments": {"a": \\x}}', ToolCall("call_3_0", "view", '{"a": \\x')),

@@ -225,13 +225,9 @@ class Answer(ABC):
 
 
 def _part(words: Words, text: str) -> Part:
-    match words.kind:
-        case "text":
-            return Text(text, words.signature or None)
-        case "reasoning":
-            return Reasoning(text, words.signature or None, words.redacted)
-        case "refusal":
-            return Refusal(text)
+    if words.kind == "reasoning":
+        return Reasoning(text, words.signature or None, words.redacted)
+    return Refusal(text) if words.kind == "refusal" else Text(text, words.signature or None)
 
 
 def string(value: object) -> str | None:

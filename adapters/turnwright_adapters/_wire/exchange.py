@@ -11,7 +11,7 @@ import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import cache
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 import httpx
@@ -183,18 +183,28 @@ def _trusted() -> ssl.SSLContext:
     return httpx.create_ssl_context()  # reading the certificates takes longer than a short request
 
 
+class _Stream(Protocol):
+    async def aclose(self) -> None: ...
+
+
 class _Trail:
     """What a request has come to, as the client's transport tells it."""
 
     def __init__(self) -> None:
         self.connected = False
         self.sent = False
+        self._stream: _Stream | None = None
 
-    async def __call__(self, event: str, info: object) -> None:
+    async def __call__(self, event: str, info: Mapping[str, object]) -> None:
         if event.endswith("send_request_headers.started"):
             self.sent = True
         elif event.endswith(("connect_tcp.started", "connect_unix_socket.started")):
             self.connected = True
+        elif event.endswith("connect_tcp.complete"):
+            self._stream = cast("_Stream", info["return_value"])
+        elif event.endswith("start_tls.failed") and self._stream is not None:
+            # httpcore leaves the connection open if we are cancelled during the handshake.
+            await self._stream.aclose()
 
     @property
     def dispatched(self) -> bool:
