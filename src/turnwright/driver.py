@@ -354,8 +354,10 @@ class Driver:
 
     async def _perform(self, commands: Sequence[Command]) -> None:
         """Perform *commands* together and note their facts as they land."""
-        await self._race(self.flush())
-        await self._race(self._renew())
+        if self._buffer:
+            await self._race(self.flush())
+        if self.ports.clock.monotonic() >= self._renew_at:
+            await self._race(self._renew())
         loop = asyncio.get_running_loop()
         start = loop.time()
         running = dict.fromkeys([_Running(command, start + self._performer.seconds(command)) for command in commands])
