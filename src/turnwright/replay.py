@@ -21,7 +21,9 @@ from turnwright.facts import (
     CallAdmitted,
     CallFinished,
     CallInDoubt,
+    CallRefused,
     CallResolved,
+    CallStarted,
     Fact,
     InboxReceived,
     ModelAnswered,
@@ -94,40 +96,75 @@ async def replay_agent(definition: AnyDefinition, run_id: str, ports: Ports) -> 
         )
     except JournalError as error:
         return Replay(run_id, error.position - 1, Divergence(error.position, "evidence", "chain", str(error)))
-    state = RunState()
-    performer = Performer(definition, ports, state)
-    due: deque[Fact] = deque()
+    engine = _Engine(definition, ports)
     for position, (fact, entry) in enumerate(zip(facts, entries, strict=True), start=1):
+        if isinstance(fact, RunSuspended | RunResumed):
+            engine.due.clear()  # what the wave had left was interrupted, or denied by a budget
         if not isinstance(fact, FROM_OUTSIDE) and not (
             isinstance(fact, RunSuspended) and fact.reason in CHOSEN_OUTSIDE
         ):
-            if not due:
-                due.extend(await _concluded(definition, state, performer))
-            replayed = due.popleft() if due else None
+            replayed = await engine.conclude(fact)
             if replayed != fact:
                 return Replay(run_id, position - 1, _divergence(position, fact, replayed))
-        evolve(state, fact, entry.at)
+        evolve(engine.state, fact, entry.at)
     return Replay(run_id, len(facts), None)
 
 
-async def _concluded(definition: AnyDefinition, state: RunState, performer: Performer) -> list[Fact]:
-    """What follows from *state* without the world: intents, and the results of commands that only look."""
-    wave = decide(definition, state)
-    if isinstance(wave, Rest):
-        return []
-    facts: list[Fact] = [fact for fact in wave.facts if not isinstance(fact, FROM_OUTSIDE)]
-    for command in wave.commands:
-        if isinstance(command, AdmitCalls | CheckOutput | ConsultBoundary):
-            facts += await performer.perform(command)
-    return facts
+class _Engine:
+    """Concludes again what the engine concluded, wave by wave."""
+
+    def __init__(self, definition: AnyDefinition, ports: Ports) -> None:
+        self.state = RunState()
+        self.due: deque[Fact] = deque()
+        """What the wave in hand still has to say."""
+        self._definition = definition
+        self._performer = Performer(definition, ports, self.state)
+
+    async def conclude(self, recorded: Fact) -> Fact | None:
+        """The next conclusion. One that a budget may have taken out of its wave is passed over for a later one."""
+        while self.due:
+            concluded = self.due.popleft()
+            if concluded == recorded or not isinstance(concluded, CallStarted):
+                return concluded
+        self.due.extend(await self._wave(recorded))
+        while self.due:
+            concluded = self.due.popleft()
+            if concluded == recorded or not isinstance(concluded, CallStarted) or not self.due:
+                return concluded
+        return None
+
+    async def _wave(self, recorded: Fact) -> list[Fact]:
+        """What follows without the world: intents, and the results of commands that only look."""
+        answer = self.state.answer
+        if answer is not None and isinstance(recorded, CONCLUSIONS) and (self.state.steering or self.state.follow_ups):
+            # The check was under way when the words came.
+            return [*await self._performer.perform(CheckOutput(self.state.turn, answer))]
+        wave = decide(self._definition, self.state)
+        if isinstance(wave, Rest):
+            return []
+        facts: list[Fact] = [fact for fact in wave.facts if not isinstance(fact, FROM_OUTSIDE)]
+        for command in wave.commands:
+            if isinstance(command, AdmitCalls | CheckOutput | ConsultBoundary):
+                facts += await self._performer.perform(command)
+        return facts
 
 
 def _divergence(position: int, recorded: Fact, replayed: Fact | None) -> Divergence:
-    if isinstance(recorded, CallAdmitted) and isinstance(replayed, CallAdmitted):
-        if recorded.name != replayed.name:
+    match recorded, replayed:
+        case (CallAdmitted(), CallAdmitted()) if recorded.name != replayed.name:
             return Divergence(position, "tool", recorded.name, replayed.name)
-        if recorded.digest != replayed.digest:
+        case (CallAdmitted(), CallAdmitted()) if recorded.digest != replayed.digest:
             return Divergence(position, "arguments", recorded.digest, replayed.digest)
+        case (CallRefused(), CallAdmitted()) | (CallAdmitted(), CallRefused()):
+            stages = {each.stage for each in (recorded, replayed) if isinstance(each, CallRefused)}
+            what: Literal["tool", "arguments", "fact"] = "fact"
+            if "lookup" in stages:
+                what = "tool"
+            elif stages & {"prepare", "validate"}:
+                what = "arguments"
+            return Divergence(position, what, _named(recorded), _named(replayed))
+        case _:
+            pass
     if isinstance(recorded, CONCLUSIONS) and isinstance(replayed, CONCLUSIONS):
         return Divergence(position, "output", _named(recorded), _named(replayed))
     return Divergence(position, "fact", _named(recorded), _named(replayed))

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 
 import pytest
 from attrs import evolve as replace
 from hypothesis import given, settings
 
+from tests.driver.virtual import LoopClock, run
 from tests.laws.playing import RUN, play
-from turnwright import AgentDefinition, Ports, Rewrite, RunCall, UnknownRun, replay_agent, run_agent, tool
-from turnwright.ports import ModelRequest
+from turnwright import (
+    AgentDefinition,
+    Completed,
+    Ports,
+    Rewrite,
+    RunCall,
+    UnknownRun,
+    replay_agent,
+    resume_agent,
+    run_agent,
+    tool,
+)
+from turnwright.inbox import Steer
+from turnwright.memory import MemoryBudgets
+from turnwright.messages import UserMessage
+from turnwright.ports import Denied, ModelRequest, Reserved
 from turnwright.testing import ScriptedModel, call, text
 from turnwright.testing.strategies import Sketch, sketches
 
@@ -48,6 +64,16 @@ async def add(a: int, b: int = 2) -> int:
     return a + b
 
 
+async def add_texts(a: list[str]) -> int:
+    """Add, and take other arguments."""
+    return len(a)
+
+
+async def add_more(a: int, b: int = 3) -> int:
+    """Add, with another default."""
+    return a + b
+
+
 async def recorded() -> Ports:
     """Ports that hold the journal of one run with one tool."""
     ports = Ports(model=ScriptedModel([call("add", a=1), text("3")]))
@@ -64,7 +90,11 @@ def never_good(output: str, calls: Sequence[RunCall]) -> str:
 @pytest.mark.parametrize(
     ("changed", "what"),
     [
-        ({"tools": []}, "fact"),
+        ({"tools": []}, "tool"),
+        ({"tools": [replace(add, name="plus")]}, "tool"),
+        ({"tools": [tool(name="add")(add_texts)]}, "arguments"),
+        ({"tools": [tool(name="add")(add_more)]}, "arguments"),
+        ({"tools": [replace(add, approval="required")]}, "fact"),
         ({"guards": [lambda *_: Rewrite({"a": 5, "b": 5})]}, "arguments"),
         ({"check_output": [never_good]}, "output"),
     ],
@@ -78,6 +108,68 @@ async def test_the_first_divergence_is_named(changed: dict[str, object], what: s
 
     assert replayed.divergence is not None
     assert what == replayed.divergence.what
+
+
+@pytest.mark.promise("N-20")
+async def test_a_changed_journal_diverges_in_its_evidence() -> None:
+    """Whoever changes a result in the store is found out before anything is concluded from it."""
+    ports = await recorded()
+    await ports.state.evidence(RUN)
+    entries = await ports.state.load(RUN)
+    place = [entry.kind for entry in entries].index("CallFinished")
+    entries[place].body = entries[place].body.replace(b"3", b"4")
+
+    replayed = await replay_agent(AgentDefinition(name="adder", instruction="Add.", tools=[add]), RUN, ports)
+
+    assert replayed.divergence is not None
+    assert (place + 1, "evidence") == (replayed.divergence.position, replayed.divergence.what)
+
+
+class Refusing(MemoryBudgets):
+    """A budget that denies the first reservation of some call."""
+
+    def __init__(self, effect_id: str) -> None:
+        super().__init__({})
+        self._denied = effect_id
+
+    async def reserve(self, id: str, scopes: Sequence[str], ask: Mapping[str, int]) -> Reserved | Denied:
+        """Deny once."""
+        if self._denied and self._denied in id:
+            self._denied = ""
+            return Denied("run", "tool_calls")
+        return await super().reserve(id, scopes, ask)
+
+
+@pytest.mark.promise("N-20")
+@pytest.mark.parametrize("denied", [f"{RUN}:1.0", f"{RUN}:1.1"])
+async def test_a_call_that_a_budget_took_out_of_its_wave_is_no_divergence(denied: str) -> None:
+    """What a budget denies happens later, or not at all; the journal still replays."""
+    model = ScriptedModel([[call("add", a=1), call("add", a=2)], text("3")])
+    ports = Ports(model=model, budgets=Refusing(denied))
+    definition = AgentDefinition(name="adder", instruction="Add.", tools=[add])
+    await run_agent(definition, "1+2", ports, run_id=RUN)
+
+    outcome = await resume_agent(definition, RUN, ports)
+
+    assert isinstance(outcome, Completed)
+    assert None is (await replay_agent(definition, RUN, ports)).divergence
+
+
+@pytest.mark.promise("N-20")
+def test_words_that_came_while_the_output_was_checked_are_no_divergence() -> None:
+    """The check had begun before, so its verdict stands."""
+    ports = Ports(model=ScriptedModel([text("3")]), clock=LoopClock())
+
+    async def slow(output: str, calls: Sequence[RunCall]) -> None:
+        if await ports.state.read(RUN):
+            return  # a replay does not wait
+        await ports.state.post(RUN, Steer(UserMessage("hurry")))
+        await asyncio.sleep(5)
+
+    definition = AgentDefinition(name="slow", instruction="Add.", check_output=[slow])
+
+    assert isinstance(run(run_agent(definition, "1+2", ports, run_id=RUN)), Completed)
+    assert None is run(replay_agent(definition, RUN, ports)).divergence
 
 
 @pytest.mark.promise("N-20")
