@@ -6,9 +6,9 @@ and an upcast from the old one; golden journals in contracts/journals hold this 
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, TypeVar, get_args
+from typing import TYPE_CHECKING, Final, TypeVar, get_args, get_origin
 
 import msgspec
 from attrs import fields, has
@@ -97,6 +97,9 @@ def _converter() -> Converter:
     for plain in (str, bool, int):
         converter.register_structure_hook(plain, _exactly)
     converter.register_structure_hook(float, _seconds)
+    converter.register_structure_hook_factory(
+        lambda declared: get_origin(declared) is tuple, partial(_listed, converter)
+    )
     for union in (Part, Word):
         converter.register_structure_hook(union, _tagged(converter, union))
     return converter
@@ -106,6 +109,18 @@ def _exactly(value: T, kind: type[T]) -> T:
     if type(value) is not kind:
         raise TypeError(f"expected {kind.__name__}, got {type(value).__name__}")
     return value
+
+
+def _listed(converter: Converter, declared: object) -> Callable[[object, object], tuple[object, ...]]:
+    kind = get_args(declared)[0]  # every tuple of a fact is of one kind, of any length
+    structure = converter.get_structure_hook(kind)
+
+    def listed(value: object, _: object) -> tuple[object, ...]:
+        if type(value) is not list:
+            raise TypeError(f"expected an array, got {type(value).__name__}")
+        return tuple([structure(each, kind) for each in value])
+
+    return listed
 
 
 def _seconds(value: object, _: type) -> float:
