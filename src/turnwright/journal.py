@@ -97,9 +97,7 @@ def _converter() -> Converter:
     for plain in (str, bool, int):
         converter.register_structure_hook(plain, _exactly)
     converter.register_structure_hook(float, _seconds)
-    converter.register_structure_hook_factory(
-        lambda declared: get_origin(declared) is tuple, partial(_listed, converter)
-    )
+    converter.register_structure_hook_factory(_is_tuple, partial(_listed, converter))
     for union in (Part, Word):
         converter.register_structure_hook(union, _tagged(converter, union))
     return converter
@@ -109,6 +107,10 @@ def _exactly(value: T, kind: type[T]) -> T:
     if type(value) is not kind:
         raise TypeError(f"expected {kind.__name__}, got {type(value).__name__}")
     return value
+
+
+def _is_tuple(declared: object) -> bool:
+    return get_origin(declared) is tuple
 
 
 def _listed(converter: Converter, declared: object) -> Callable[[object, object], tuple[object, ...]]:
