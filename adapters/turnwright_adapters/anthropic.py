@@ -299,7 +299,7 @@ class _Answer(Answer):
         super().__init__(request, names, provider)
         self._output_name = None if output is None else wire_name(output.name)
         self._output: Words | None = None
-        self._blocks: dict[object, Words | Call] = {}
+        self._blocks: dict[int, Words | Call] = {}
 
     @property
     def finished(self) -> bool:
@@ -307,7 +307,7 @@ class _Answer(Answer):
         return self.done
 
     def _take_event(self, payload: dict[str, object], event: str) -> None:
-        index = payload.get("index")
+        index = count(payload.get("index"))
         match payload.get("type") or event:
             case "content_block_delta":
                 self._go_on(index, table(payload.get("delta")))
@@ -341,7 +341,7 @@ class _Answer(Answer):
         self._finish = string(delta.get("stop_reason")) or self._finish
         self._take_usage(usage)
 
-    def _start(self, index: object, block: dict[str, object]) -> None:
+    def _start(self, index: int, block: dict[str, object]) -> None:
         match block.get("type"):
             case "text":
                 self._start_words(index, "text", block.get("text"))
@@ -357,13 +357,13 @@ class _Answer(Answer):
             case _:
                 pass
 
-    def _start_words(self, index: object, kind: Kind, text: object) -> Words:
+    def _start_words(self, index: int, kind: Kind, text: object) -> Words:
         words = self._blocks[index] = self._begin(kind)
         if isinstance(text, str) and text:
             self._say(words, text)
         return words
 
-    def _start_call(self, index: object, block: dict[str, object]) -> None:
+    def _start_call(self, index: int, block: dict[str, object]) -> None:
         name, given = string(block.get("name")) or "", block.get("input")
         arguments = encode(given).decode() if given else ""
         if name == self._output_name:
@@ -376,7 +376,7 @@ class _Answer(Answer):
             call.pieces.append(arguments)
             self._tell_call(call)
 
-    def _go_on(self, index: object, delta: dict[str, object]) -> None:
+    def _go_on(self, index: int, delta: dict[str, object]) -> None:
         block = self._blocks.get(index)
         match delta.get("type"):
             case "text_delta":
@@ -394,7 +394,7 @@ class _Answer(Answer):
             case _:
                 pass
 
-    def _go_on_saying(self, index: object, block: Words | Call | None, kind: Kind, text: object) -> None:
+    def _go_on_saying(self, index: int, block: Words | Call | None, kind: Kind, text: object) -> None:
         if not isinstance(block, Words):
             self._start_words(index, kind, text)
         elif isinstance(text, str) and text:

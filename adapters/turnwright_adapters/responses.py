@@ -239,8 +239,8 @@ class _Item:
         self.index = index
         self.id: str | None = None
         self.call: Call | None = None
-        self.words: dict[object, Words] = {}
-        self.said: dict[object, str] = {}
+        self.words: dict[tuple[Kind, int], Words] = {}
+        self.said: dict[tuple[str, int], str] = {}
 
 
 class _Answer(Answer):
@@ -336,15 +336,15 @@ class _Answer(Answer):
                 pass
 
     def _say_more(self, event: Mapping[str, object], what: str, index: str) -> None:
-        self._add(self._item(event), what, event.get(index), event.get("delta"))
+        self._add(self._item(event), what, count(event.get(index)), event.get("delta"))
 
-    def _settle(self, item: _Item, what: str, index: object, whole: object) -> None:
+    def _settle(self, item: _Item, what: str, index: int, whole: object) -> None:
         """Say what is missing of *whole*."""
         if isinstance(whole, str):
             said = item.said.get((what, index), "")
             self._add(item, what, index, whole[len(said) :] if whole.startswith(said) else "")
 
-    def _add(self, item: _Item, what: str, index: object, text: object) -> None:
+    def _add(self, item: _Item, what: str, index: int, text: object) -> None:
         if not isinstance(text, str) or not text:
             return
         kind = _KINDS[what]
@@ -355,7 +355,7 @@ class _Answer(Answer):
         item.said[key] = item.said.get(key, "") + text
         self._say(words, text)
 
-    def _words(self, item: _Item, kind: Kind, index: object) -> Words:
+    def _words(self, item: _Item, kind: Kind, index: int) -> Words:
         if (kind, index) not in item.words:
             item.words[kind, index] = words = self._begin(kind)
             self._places[words] = item.index

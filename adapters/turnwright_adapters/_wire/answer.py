@@ -246,5 +246,5 @@ def tables(value: object) -> list[dict[str, object]]:
 
 
 def count(value: object) -> int:
-    """Return *value* if it is a number of tokens, else 0."""
+    """Return *value* if it is a number of things, or a place among them, else 0."""
     return value if type(value) is int and value > 0 else 0
