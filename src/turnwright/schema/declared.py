@@ -115,7 +115,7 @@ def made(form: Form, forms: Forms) -> Schema[object]:
         assert isinstance(target.schema, dict)
         root = {**target.schema, **{key: value for key, value in root.items() if key != "$ref"}}
     document = dict(root)
-    if needed := _needed(root, forms.definitions):
+    if forms.definitions and (needed := _needed(root, forms.definitions)):
         document["$defs"] = needed
     try:
         encode(document)
