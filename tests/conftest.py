@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -25,8 +25,11 @@ BOUND_OF_A_PROOF = 1800.0
 PROMISES = Path(__file__).parents[1] / "contracts" / "promises.toml"
 
 # The machine may be shared and slow, so no example is judged by its time; a failure prints what repeats it.
-settings.register_profile("test", deadline=None, print_blob=True)
-settings.register_profile("proof", deadline=None, print_blob=True, max_examples=2000)
+SLOW_IS_FINE = [HealthCheck.too_slow]
+settings.register_profile("test", deadline=None, print_blob=True, suppress_health_check=SLOW_IS_FINE)
+settings.register_profile(
+    "proof", deadline=None, print_blob=True, max_examples=2000, suppress_health_check=SLOW_IS_FINE
+)
 settings.load_profile("test")
 
 

@@ -8,7 +8,7 @@ import re
 
 import pytest
 from attrs import evolve as replace
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.adapters.chat import (
     call_chunk,
@@ -435,7 +435,6 @@ def histories(draw: st.DrawFn) -> list[Message]:
 
 
 @pytest.mark.case("his-01", "his-02", "his-03", "his-07")
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(histories(), st.booleans())
 async def test_every_history_is_sent_in_a_valid_form(history: list[Message], images: bool) -> None:
     """Calls and results paired and in order with distinct ids, nothing empty."""
