@@ -1,4 +1,4 @@
-r"""An HTTP server on the loopback that plays byte streams as scripted, with faults. Rule: asyncio alone speaks HTTP here.
+r"""An HTTP server on the loopback that plays byte streams as scripted, with faults, spoken by asyncio alone.
 
 ::
 
