@@ -24,9 +24,9 @@ def nothing_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     """Let no key, server or model of whoever runs the tests answer, and undo what loading a module does to the path."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     for provider in PROVIDERS.values():
-        if provider.key:
-            monkeypatch.delenv(provider.key, raising=False)
-    for name in ("OPENAI_BASE_URL", "FORCE_COLOR", "NO_COLOR"):
+        for name in filter(None, (provider.key, provider.other_key, provider.moved)):
+            monkeypatch.delenv(name, raising=False)
+    for name in ("FORCE_COLOR", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TURNWRIGHT_LOCAL_MODEL", str(tmp_path / "no-such-model"))
 

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from turnwright.cli.exits import CommandError
 from turnwright.cli.models import PROVIDERS, default_model, model_of
+from turnwright_adapters.anthropic import AnthropicModel
 from turnwright_adapters.chat_completions import ChatCompletionsModel
+from turnwright_adapters.gemini import GeminiModel
+from turnwright_adapters.responses import ResponsesModel
 
+ADAPTERS = {
+    "chat": ChatCompletionsModel,
+    "anthropic": AnthropicModel,
+    "gemini": GeminiModel,
+    "responses": ResponsesModel,
+}
 EVERY_KEY = {provider.key: "k" for provider in PROVIDERS.values() if provider.key}
 
 
@@ -24,12 +34,29 @@ def test_every_provider_gives_a_model_of_its_name(vendor: str) -> None:
     """A model id may hold colons and slashes: all after the first colon is the vendor's."""
     model = model_of(f"{vendor}:family/model:free", EVERY_KEY)
 
-    assert isinstance(model, ChatCompletionsModel)
+    assert isinstance(model, ADAPTERS[PROVIDERS[vendor].dialect])
     assert (vendor, "family/model:free") == (model.provider, model.model)
 
 
-def test_a_server_of_ones_own_needs_no_key() -> None:
-    """OPENAI_BASE_URL moves openai to any server of its dialect."""
-    model = model_of("openai:mine", {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"})
+@pytest.mark.parametrize(
+    ("vendor", "variable", "address"),
+    [
+        ("openai", "OPENAI_BASE_URL", "http://127.0.0.1:1/v1"),
+        ("openai-responses", "OPENAI_BASE_URL", "http://127.0.0.1:1/v1"),
+        ("anthropic", "ANTHROPIC_BASE_URL", "http://127.0.0.1:1"),
+        ("gemini", "GOOGLE_GEMINI_BASE_URL", "http://127.0.0.1:1/v1beta"),
+    ],
+)
+def test_a_server_of_ones_own_needs_no_key(vendor: str, variable: str, address: str) -> None:
+    """The vendor's own variable, written as the vendor's own tools want it, moves it to any server of its dialect."""
+    model = model_of(f"{vendor}:mine", {variable: address.removesuffix("/v1beta")})
 
-    assert isinstance(model, ChatCompletionsModel)
+    assert isinstance(model, ADAPTERS[PROVIDERS[vendor].dialect])
+    assert address == str(model._base).removesuffix("/")
+
+
+def test_gemini_has_two_names_for_its_key() -> None:
+    """The first is asked first."""
+    assert isinstance(model_of("gemini:mine", {"GOOGLE_API_KEY": "k"}), GeminiModel)
+    with pytest.raises(CommandError, match="GEMINI_API_KEY"):
+        model_of("gemini:mine", {})

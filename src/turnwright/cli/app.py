@@ -33,7 +33,7 @@ app = App(
 
 MODEL_HELP = (
     f"The model that answers: local, or provider:model with one of {', '.join(PROVIDERS)}; the key is read from the "
-    f"vendor's environment variable, and OPENAI_BASE_URL moves openai to any server of its dialect. "
+    f"vendor's environment variable, and one such as OPENAI_BASE_URL moves a vendor to any server of its dialect. "
     f"Without it: {DEFAULT} if OPENAI_API_KEY is set, else local."
 )
 

@@ -8,7 +8,7 @@ import difflib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol, assert_never
 
 from attrs import frozen
 
@@ -29,20 +29,41 @@ DEFAULT: Final = "openai:gpt-4.1-mini"
 
 @frozen
 class Provider:
-    """A server that speaks Chat Completions. *key* names the environment variable, empty where none is needed."""
+    """A server and how it speaks. *key* names the environment variable, empty where none is needed.
+
+    *other_key* is asked where *key* is not set. *moved* names the variable that moves it to another server, which may
+    need no key; *version* is what the vendor leaves out of that address.
+    """
 
     base_url: str
     key: str = ""
     schemas: bool = True
     """Whether it takes a JSON Schema for its answer; if not, the schema is put into the instruction."""
+    dialect: Literal["chat", "anthropic", "gemini", "responses"] = "chat"
+    other_key: str = ""
+    moved: str = ""
+    version: str = ""
 
 
 PROVIDERS: Final[Mapping[str, Provider]] = {
-    "openai": Provider("https://api.openai.com/v1", "OPENAI_API_KEY"),
+    "openai": Provider("https://api.openai.com/v1", "OPENAI_API_KEY", moved="OPENAI_BASE_URL"),
+    "openai-responses": Provider(
+        "https://api.openai.com/v1", "OPENAI_API_KEY", dialect="responses", moved="OPENAI_BASE_URL"
+    ),
+    "anthropic": Provider(
+        "https://api.anthropic.com", "ANTHROPIC_API_KEY", dialect="anthropic", moved="ANTHROPIC_BASE_URL"
+    ),
     "cerebras": Provider("https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
     "deepseek": Provider("https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", schemas=False),
     "fireworks": Provider("https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY"),
-    "gemini": Provider("https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY"),
+    "gemini": Provider(
+        "https://generativelanguage.googleapis.com/v1beta",
+        "GEMINI_API_KEY",
+        dialect="gemini",
+        other_key="GOOGLE_API_KEY",
+        moved="GOOGLE_GEMINI_BASE_URL",
+        version="/v1beta",
+    ),
     "groq": Provider("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
     "lmstudio": Provider("http://127.0.0.1:1234/v1"),
     "mistral": Provider("https://api.mistral.ai/v1", "MISTRAL_API_KEY"),
@@ -124,23 +145,38 @@ def model_of(name: str, environ: Mapping[str, str]) -> OpenModel:
         raise CommandError(f"-m {name}: {_unknown(vendor)}")
     if not model:
         raise CommandError(f"-m {name}: say which model of {vendor}, as in {vendor}:<model>")
-    base_url, key = provider.base_url, environ.get(provider.key, "")
-    if vendor == "openai" and (own := environ.get("OPENAI_BASE_URL")):
-        base_url = own  # any server of the dialect, which may need no key
+    base_url, key = provider.base_url, environ.get(provider.key) or environ.get(provider.other_key, "")
+    if own := environ.get(provider.moved):
+        base_url = own.rstrip("/") + provider.version
     elif provider.key and not key:
         raise CommandError(f"-m {name}: set {provider.key} in the environment to use {vendor}")
-    from turnwright_adapters.chat_completions import ChatCompletionsModel, Compat
-
     try:
-        return ChatCompletionsModel(
-            model,
-            base_url=base_url,
-            api_key=key or None,
-            provider=vendor,
-            compat=None if provider.schemas else Compat(output="never"),
-        )
+        return _speaking(provider, vendor, model, base_url=base_url, key=key or None)
     except ValueError as error:
         raise CommandError(f"-m {name}: {error}") from error
+
+
+def _speaking(provider: Provider, vendor: str, model: str, *, base_url: str, key: str | None) -> OpenModel:
+    match provider.dialect:
+        case "chat":
+            from turnwright_adapters.chat_completions import ChatCompletionsModel, Compat
+
+            compat = None if provider.schemas else Compat(output="never")
+            return ChatCompletionsModel(model, base_url=base_url, api_key=key, provider=vendor, compat=compat)
+        case "anthropic":
+            from turnwright_adapters.anthropic import AnthropicModel
+
+            return AnthropicModel(model, base_url=base_url, api_key=key, provider=vendor)
+        case "gemini":
+            from turnwright_adapters.gemini import GeminiModel
+
+            return GeminiModel(model, base_url=base_url, api_key=key, provider=vendor)
+        case "responses":
+            from turnwright_adapters.responses import ResponsesModel
+
+            return ResponsesModel(model, base_url=base_url, api_key=key, provider=vendor)
+        case _:
+            assert_never(provider.dialect)
 
 
 def _recorded(path: Path, model: Model | None = None) -> Model:
