@@ -38,6 +38,8 @@ BUSY_SECONDS: Final = 10.0
 GROUP: Final = 256
 """How many orders one transaction takes."""
 READERS: Final = 2
+FEW: Final = 8
+"""How many orders a reader takes at once, to tell those who wait with one wake-up."""
 GOODBYE_SECONDS: Final = 5.0
 """How long the end of the process waits for what is still on its way to the disk."""
 
@@ -198,7 +200,7 @@ class Database:
 
     def _serve_writes(self) -> None:
         connection: Connection | None = None
-        while orders := _next(self.writes):
+        while orders := _next(self.writes, GROUP):
             try:
                 if connection is None:
                     connection = _open(self.path)
@@ -245,16 +247,17 @@ class Database:
 
     def _serve_reads(self) -> None:
         connection: Connection | None = None
-        while (order := self.reads.get()) is not None:
-            try:
-                if connection is None:
-                    connection = _open(self.path)
-                    connection.execute("PRAGMA query_only = ON")
-                order.perform(connection)
-            except Exception as error:  # noqa: BLE001 - whoever waits is told
-                order.error = _told(self.path, error)
-            _answer([order])
-            del order  # as above
+        while orders := _next(self.reads, FEW):
+            for order in orders:
+                try:
+                    if connection is None:
+                        connection = _open(self.path)
+                        connection.execute("PRAGMA query_only = ON")
+                    order.perform(connection)
+                except Exception as error:  # noqa: BLE001 - whoever waits is told
+                    order.error = _told(self.path, error)
+            _answer(orders)
+            del order, orders  # as above
         if connection is not None:
             connection.close()
 
@@ -273,13 +276,13 @@ def _close_all() -> None:
         database.join()
 
 
-def _next(queue: SimpleQueue[Order | None]) -> list[Order]:
+def _next(queue: SimpleQueue[Order | None], most: int) -> list[Order]:
     """Wait for an order and take with it what else is there; nothing when the queue has ended."""
     orders: list[Order] = []
     order = queue.get()
     while order is not None:
         orders.append(order)
-        if len(orders) == GROUP:
+        if len(orders) == most:
             return orders
         try:
             order = queue.get_nowait()

@@ -1,0 +1,119 @@
+"""Durable runs on SQLite, every append synced: what a turn costs, how runs share the disk, how a long run is loaded.
+
+The bare side is the same turn in memory, or one run alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.benchmarks.measuring import Effort, Row, alternate, count, factor, memory
+from tests.benchmarks.turns import ARGUMENTS, Replies, add, answer, calling
+from turnwright import AgentDefinition, Completed, MemoryState, Ports, run_agent
+from turnwright.journal import decode
+from turnwright.messages import AssistantMessage
+from turnwright.ports import ModelRequest, State
+from turnwright.state import RunState, evolve
+from turnwright_adapters.sqlite import SqliteState
+
+__all__ = ["durable"]
+
+CROWD = 16
+DEFINITION = AgentDefinition("bench", "You answer questions.", tools=[add])
+
+
+async def durable(effort: Effort) -> list[Row]:
+    """Measure tool turns on SQLite, alone and in a crowd, and the load of a long run."""
+    with tempfile.TemporaryDirectory() as place:
+        async with SqliteState(Path(place) / "runs.db") as state:
+            return [
+                *await _turns(state, effort),
+                *await _bytes(state),
+                *await _crowd(state, effort),
+                *await _load(state),
+            ]
+
+
+class _Marking:
+    """A model that calls a tool in each of *turns*, and notes what the process had written before each answer."""
+
+    def __init__(self, turns: int) -> None:
+        self._replies = Replies([*[calling(("add", ARGUMENTS))] * turns, answer("3")])
+        self.written: list[int] = []
+
+    async def complete(self, request: ModelRequest) -> AssistantMessage:
+        """Give the next reply."""
+        self.written.append(_written())
+        return await self._replies.complete(request)
+
+
+def _written() -> int:
+    """The bytes that this process has handed to the system so far."""
+    line = next(line for line in Path("/proc/self/io").read_text().splitlines() if line.startswith("wchar"))
+    return int(line.split()[1])
+
+
+async def _run(state: State, turns: int) -> None:
+    model = Replies([*[calling(("add", ARGUMENTS))] * turns, answer("3")])
+    outcome = await run_agent(DEFINITION, "1 + 2?", Ports(model=model, state=state), max_turns=turns + 1)
+    assert isinstance(outcome, Completed)
+
+
+async def _turns(state: State, effort: Effort) -> Sequence[Row]:
+    turns = effort.of(100)
+    volatile = MemoryState()
+    theirs, own = await alternate(
+        lambda: _run(volatile, turns), lambda: _run(state, turns), units=turns, rounds=effort.rounds
+    )
+    return [Row("durable tool turn, CPU", own.cpu, theirs.cpu, at_most=1e-3), Row("  wall", own.wall, theirs.wall)]
+
+
+async def _bytes(state: State) -> Sequence[Row]:
+    model = _Marking(210)
+    await run_agent(DEFINITION, "1 + 2?", Ports(model=model, state=state), max_turns=211)
+    at_50, at_200 = [(model.written[end] - model.written[end - 40]) / 40 for end in (60, 210)]
+    return [
+        Row("  written at turn 50", at_50, unit=memory, at_most=24e3),
+        Row("  written at turn 200", at_200, unit=memory, at_most=24e3),
+    ]
+
+
+async def _crowd(state: State, effort: Effort) -> Sequence[Row]:
+    """The pace of a disk changes from second to second, so the two sides take turns and medians are compared."""
+    turns = effort.of(20)
+    alone: list[float] = []
+    together: list[float] = []
+    for _ in range(effort.rounds):
+        for taken, runs in ((alone, 1), (together, CROWD)):
+            began = time.perf_counter()
+            await asyncio.gather(*[_run(state, turns) for _ in range(runs)])
+            taken.append((time.perf_counter() - began) / (turns * runs))
+    one, many = statistics.median(alone), statistics.median(together)
+    return [
+        Row(f"durable turns a second, {CROWD} runs at once", 1 / many, 1 / one, unit=count),
+        Row("  against one run (to be 3 at least)", one / many, unit=factor),
+    ]
+
+
+async def _load(state: State) -> Sequence[Row]:
+    await run_agent(
+        DEFINITION,
+        "1 + 2?",
+        Ports(model=_Marking(1700), state=state),
+        run_id="long",
+        max_turns=1701,
+    )
+    best = float("inf")
+    for _ in range(3):
+        began = time.perf_counter()
+        entries = await state.load("long")
+        folded = RunState()
+        for place, entry in enumerate(entries, start=1):
+            evolve(folded, decode(entry.kind, entry.schema, entry.body, position=place), entry.at)
+        best = min(best, (time.perf_counter() - began) * 10_000 / len(entries))
+    return [Row("load and fold 10,000 facts", best, at_most=0.5)]
