@@ -175,7 +175,10 @@ class State(Protocol):
     """What an acknowledged append survives."""
 
     async def acquire(self, run_id: str, *, holder: str, seconds: float, create: bool = True) -> Lease | Busy | None:
-        """Take the run: free, expired by the store's clock or, with *create*, new. None: an unknown run."""
+        """Take the run: free, expired by the store's clock or, with *create*, new. None: an unknown run.
+
+        A cancelled call does not keep what it took.
+        """
         ...
 
     async def renew(self, run_id: str, epoch: int, *, seconds: float) -> bool:
@@ -315,10 +318,16 @@ class Denied:
 
 
 class Budgets(Protocol):
-    """Accounts by scope and axis. Ids are deterministic, so every call is a no-op when repeated."""
+    """Accounts by scope and axis. Ids are deterministic, so every call is a no-op when repeated.
+
+    An amount is a whole number from 0 to 2**53, else PortError. Where there is no account, there is no limit.
+    """
 
     async def reserve(self, id: str, scopes: Sequence[str], ask: Mapping[str, int]) -> Reserved | Denied:
-        """Hold *ask* on every scope, or nothing: settled plus reserved never exceeds a limit."""
+        """Hold *ask* on every scope, or nothing: settled plus reserved never exceeds a limit.
+
+        A cancelled call holds nothing. What was released may be reserved again, what was settled stays so.
+        """
         ...
 
     async def settle(self, id: str, actual: Mapping[str, int]) -> None:
@@ -359,11 +368,11 @@ class Idempotency(Protocol):
     """Keys that outlive a run. A reserved key never expires: it is committed, or its outcome is unknown."""
 
     async def begin(self, namespace: str, key: str, digest: str) -> Begun:
-        """Reserve *key* for arguments of *digest*, or say what became of it."""
+        """Reserve *key* for arguments of *digest*, or say what became of it. A cancelled call reserves nothing."""
         ...
 
     async def commit(self, namespace: str, key: str, result: object) -> None:
-        """Keep the result for every later use of the key."""
+        """Keep the result for every later use of the key; the first one stands. KeyError: nobody began it."""
         ...
 
     async def mark_unknown(self, namespace: str, key: str) -> None:
