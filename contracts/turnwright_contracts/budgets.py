@@ -13,7 +13,7 @@ import pytest
 from turnwright.errors import PortError
 from turnwright.ports import Budgets, Denied, Reserved
 from turnwright_contracts.author import AWKWARD
-from turnwright_contracts.running import scenario
+from turnwright_contracts.running import cut, scenario
 
 __all__ = ["BudgetsSuite", "Limits"]
 
@@ -188,6 +188,15 @@ class BudgetsSuite(Generic[BudgetsT]):
             assert 16 == sum(spent)
             assert (50, 48, 0) == await self.standing(budgets, "team", "cents")
             assert (1000, 48, 0) == await self.standing(budgets, "run", "cents")
+
+    @scenario
+    async def test_a_cancelled_reservation_holds_nothing(self, tmp_path: Path) -> None:
+        """Whoever stopped waiting, at whatever step, left nothing behind that nobody would ever give back."""
+        async with self.make(tmp_path, {("team", "cents"): 5}) as budgets:
+            for steps in range(6):
+                if await cut(budgets.reserve(f"e{steps}", ["team"], {"cents": 5}), steps) is None:
+                    assert (5, 0, 0) == await self.standing(budgets, "team", "cents")
+                await budgets.release(f"e{steps}")
 
     @pytest.mark.parametrize("text", AWKWARD)
     @scenario

@@ -10,7 +10,7 @@ import pytest
 
 from turnwright.ports import Committed, Fresh, Idempotency, InFlight, Mismatch
 from turnwright_contracts.author import AWKWARD
-from turnwright_contracts.running import scenario
+from turnwright_contracts.running import cut, scenario
 
 __all__ = ["IdempotencySuite"]
 
@@ -104,6 +104,14 @@ class IdempotencySuite:
             await keys.mark_unknown("acme/pay", "k")
 
             assert Fresh() == await keys.begin("acme/pay", "k", "d1")
+
+    @scenario
+    async def test_a_cancelled_begin_takes_nothing(self, tmp_path: Path) -> None:
+        """Whoever stopped waiting, at whatever step, has not executed: the key is fresh for the next one."""
+        async with self.make(tmp_path) as keys:
+            for steps in range(6):
+                if await cut(keys.begin("acme/pay", f"k{steps}", "d1"), steps) is None:
+                    assert Fresh() == await keys.begin("acme/pay", f"k{steps}", "d1")
 
     @pytest.mark.parametrize("text", AWKWARD)
     @scenario

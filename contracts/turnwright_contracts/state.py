@@ -6,10 +6,10 @@ Time passes only by leases that have already run out: one that is taken for 0 se
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import ClassVar, Final, Literal, TypeAlias, TypeVar
+from typing import ClassVar, Final, Literal, TypeAlias
 
 import pytest
 
@@ -33,11 +33,9 @@ from turnwright.inbox import Approve, Cancel, Deny, FollowUp, LateResult, Resolv
 from turnwright.messages import Image, UserMessage
 from turnwright.ports import Appended, Busy, Conflict, Fenced, Lease, State
 from turnwright_contracts.author import AT, AWKWARD, Author, told
-from turnwright_contracts.running import scenario
+from turnwright_contracts.running import cut, scenario
 
 __all__ = ["WORDS", "Lack", "StateSuite"]
-
-T = TypeVar("T")
 
 Lack: TypeAlias = Literal["second owner", "retention"]
 
@@ -211,9 +209,9 @@ class StateSuite:
             await _open(state)
             await state.release("r1", 1)
             for steps in range(6):
-                cut = await _cut(state.acquire("r1", holder="a", seconds=LONG), steps)
-                if isinstance(cut, Lease):
-                    await state.release("r1", cut.epoch)
+                taken = await cut(state.acquire("r1", holder="a", seconds=LONG), steps)
+                if isinstance(taken, Lease):
+                    await state.release("r1", taken.epoch)
 
                 lease = await state.acquire("r1", holder="b", seconds=LONG)
 
@@ -301,7 +299,7 @@ class StateSuite:
             for steps in range(6):
                 before = len(author.entries)
                 turn = author.turn()
-                await _cut(state.append("r1", 1, before, f"cut-{before}", turn), steps)
+                await cut(state.append("r1", 1, before, f"cut-{before}", turn), steps)
                 found = len(await state.load("r1"))
                 assert found in (before, before + 6)
 
@@ -627,14 +625,3 @@ async def _crashes(state: State, *, seconds: float) -> int:
     lease = await state.acquire("r1", holder="a", seconds=seconds)
     assert isinstance(lease, Lease)
     return lease.crashes
-
-
-async def _cut(call: Coroutine[object, object, T], steps: int) -> T | None:
-    """Let *call* go on for so many steps of the loop, then cancel it. Its answer, if it was faster."""
-    task = asyncio.ensure_future(call)
-    for _ in range(steps):
-        await asyncio.sleep(0)
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        return await task
-    return None

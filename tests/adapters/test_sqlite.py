@@ -35,7 +35,7 @@ from turnwright.evidence import verify
 from turnwright.facts import RunCompleted
 from turnwright.inbox import Cancel, Steer
 from turnwright.messages import UserMessage
-from turnwright.ports import Appended, Busy, Committed, Fresh, Lease, Reserved
+from turnwright.ports import Appended, Busy, Committed, Lease, Reserved
 from turnwright.testing import ScriptedModel, call, text
 from turnwright_adapters.carried import CarriedContent
 from turnwright_adapters.sealed import AesGcmCipher, new_key
@@ -886,20 +886,3 @@ async def test_what_was_loaded_is_a_copy(tmp_path: Path, make: Callable[[Path], 
     assert before == told(await state.load("r1"))
     if isinstance(state, SqliteState):
         await state.close()
-
-
-async def test_a_cancelled_call_takes_no_key_and_no_budget(tmp_path: Path) -> None:
-    """Whoever stopped waiting, at whatever step, left nothing behind that nobody would ever give back."""
-    path = tmp_path / "runs.db"
-    async with SqliteIdempotency(path) as keys, SqliteBudgets(path, {("team", "cents"): 5}) as budgets:
-        for steps in range(4):
-            begin = asyncio.ensure_future(keys.begin("acme/pay", f"k{steps}", "d"))
-            reserve = asyncio.ensure_future(budgets.reserve(f"e{steps}", ["team"], {"cents": 5}))
-            for _ in range(steps):
-                await asyncio.sleep(0)
-            for task in (begin, reserve):
-                task.cancel()
-            await asyncio.wait([begin, reserve])
-
-            assert Fresh() == await keys.begin("acme/pay", f"k{steps}", "d")
-            assert (5, 0, 0) == await budgets.standing("team", "cents")
