@@ -381,8 +381,6 @@ class _Answer(Answer):
         elif isinstance(text := part.get("text"), str):
             kind: Kind = "reasoning" if part.get("thought") else "text"
             if self._words is None or self._words.kind != kind:
-                if not text and not signature:
-                    return
                 self._words = self._begin(kind)
             if text:
                 self._say(self._words, text)

@@ -125,6 +125,7 @@ async def test_an_id_that_the_provider_gave_goes_back() -> None:
     ("body", "word"),
     [
         ({"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}}, "PROHIBITED_CONTENT"),
+        ({"promptFeedback": {"blockReason": "OTHER"}}, "OTHER"),
         ({"candidates": [{"finishReason": "MODEL_ARMOR"}]}, "MODEL_ARMOR"),
         ({"candidates": [{"finishReason": "SAFETY"}]}, "SAFETY"),
     ],

@@ -110,7 +110,9 @@ async def test_what_was_told_last_adds_what_was_missing() -> None:
             event("output_item.added", 1, item=call("c2", '{"b')),
             event("output_item.done", 1, item=call("c2", '{"c": 1}')),
             event("output_text.delta", 2, item_id="msg_1", content_index=0, delta="he"),
-            end(call("c1", '{"a": 1}'), call("c2", "{}"), message(text("hello"))),
+            event("output_item.added", 3, item=call("c3", '{"d')),
+            event("output_item.done", 3, item=call("c3", "{}")),
+            end(call("c1", '{"a": 1}'), call("c2", "{}"), message(text("hello")), call("c3", "{}")),
         )
     )
 
@@ -118,6 +120,7 @@ async def test_what_was_told_last_adds_what_was_missing() -> None:
         ToolCall("c1", "f", '{"a": 1}'),
         ToolCall("c2", "f", '{"c": 1}'),
         Text("hello"),
+        ToolCall("c3", "f", '{"d'),
     ) == heard.message.parts
     assert "hello" == heard.told["text"]
 
