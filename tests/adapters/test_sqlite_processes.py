@@ -1,4 +1,4 @@
-"""Real processes on one SQLite file: two at once, and one after another that was killed."""
+"""One SQLite file under processes that meet, are killed, or are cut at every call."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from threading import Timer
 
 import pytest
 
+from turnwright import AgentDefinition, Ports, tool
 from turnwright.evidence import verify
 from turnwright.facts import RunOpened
 from turnwright.journal import decode
 from turnwright.state import fold
+from turnwright.testing import ScriptedModel, call, explore_crashes, text
 from turnwright_adapters.sqlite import SqliteState
 
 PAYER = Path(__file__).with_name("payer.py")
@@ -206,3 +208,25 @@ async def _heads(path: Path) -> list[str]:
         assert entries[-1].item[-1] == verify(evidence, pairs, salt=facts[0].salt)
         fold(facts)
     return [item.head for item in evidence]
+
+
+@pytest.mark.promise("T-01", "T-02")
+def test_an_approved_payment_may_be_cut_anywhere() -> None:
+    """Every call that leaves the engine, hit by every fault, over a fresh file each: the laws hold."""
+
+    @tool(approval="required")
+    def pay(cents: int) -> str:
+        """Pay."""
+        return f"paid {cents}"
+
+    def ports(place: Path) -> Ports:
+        model = ScriptedModel([call("pay", cents=500), text("done")])
+        return Ports(model=model, state=SqliteState(place / "runs.db"))
+
+    payer = AgentDefinition("payer", "Pay.", tools=[pay])
+
+    report = explore_crashes(payer, "refund 5", ports, decisions="approve")
+
+    assert [] == report.violations
+    assert report.cuts > 50
+    assert report.in_doubt > 0
