@@ -5,17 +5,22 @@ Each scenario shape is cut at every call that leaves the engine, by every kind o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
 import turnwright.decide
+from tests.laws.test_history import unpaired
 from turnwright import AgentDefinition, Happened, Ports, RunCall, tool
 from turnwright.commands import ExecuteCall
 from turnwright.facts import CallStarted
 from turnwright.state import CallState, RunState
 from turnwright.testing import Fault, Reply, ScriptedModel, call, explore_crashes, text
+from turnwright.testing.crashes import FaultKind
+from turnwright.testing.strategies import Sketch, sketches
 from turnwright_adapters.sqlite import SqliteState
 
 
@@ -104,6 +109,37 @@ def test_no_single_fault_breaks_a_law_in_memory(shape: str) -> None:
 
     assert [] == [str(each) for each in report.violations]
     assert report.cuts == 6 * len(report.calls)
+
+
+DEATHS: Sequence[FaultKind] = ("before", "lost", "unused", "late")
+
+
+@pytest.mark.promise("T-01", "N-05", "N-08")
+@given(sketches(), st.data())
+@settings(max_examples=40)
+def test_no_death_breaks_a_law_of_a_drawn_agent(sketch: Sketch, data: st.DataObject) -> None:
+    """Whatever the tools and the conversation: each effect that is never repeated happens at most once, also by the
+    count of the world itself, every request that any engine sends is a valid history, and the outcome is the calm one.
+    """
+    effects: list[str] = []
+    definition = sketch.definition(lambda context: effects.append(context.effect_id))
+    model = ScriptedModel(sketch.replies)
+    calm = explore_crashes(definition, "go", lambda _: Ports(model=model), plans=[])
+    assert [] == [str(each) for each in calm.violations]
+    calmly = Counter(effects)
+    places = range(1, len(calm.calls) + 1)
+    tools = [place for place in places if calm.calls[place - 1].startswith("tool")]
+    died = [st.sampled_from(tools or places) | st.sampled_from(places), st.sampled_from(DEATHS)]
+    deaths = st.tuples(st.builds(Fault, st.just(1), *died), st.builds(Fault, st.just(2), *died))
+
+    for plan in data.draw(st.lists(deaths, min_size=1, max_size=4)):
+        effects.clear()
+        report = explore_crashes(definition, "go", lambda _: Ports(model=model), plans=[plan])
+
+        assert [] == [str(each) for each in report.violations]
+        if all([each.replay == "never" for each in sketch.tools]):
+            assert [] == [effect for effect, times in (Counter(effects) - calmly).items() if times > 1]
+    assert [] == [breach for request in model.requests for breach in unpaired(request.messages)]
 
 
 @pytest.mark.promise("T-01", "T-02", "N-05")

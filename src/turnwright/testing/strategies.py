@@ -157,7 +157,7 @@ def replies(tools: tuple[ToolSketch, ...] = ()) -> st.SearchStrategy[AssistantMe
     says = st.builds(
         AssistantMessage,
         st.lists(_said(), max_size=2).map(tuple),
-        st.sampled_from(("stop", "stop", "stop", "length", "refusal", "content_filter")),
+        st.sampled_from(("stop",) * 9 + ("length", "refusal", "content_filter")),
         _usages(),
     )
     if not tools:
@@ -165,14 +165,14 @@ def replies(tools: tuple[ToolSketch, ...] = ()) -> st.SearchStrategy[AssistantMe
     calls = st.builds(
         ToolCall,
         st.sampled_from(("", "c1", "c2")),
-        st.sampled_from([each.name for each in tools] * 4 + ["no such tool"]),
-        st.sampled_from(("{}", '{"n":1}', '{"n":"2"}', '{"n":[]}', "", "null", "[]", '{"n":')),
+        st.sampled_from([each.name for each in tools] * 8 + ["no such tool"]),
+        st.sampled_from(("{}", '{"n":1}', '{"n":"2"}', "", "null") * 3 + ('{"n":[]}', "[]", '{"n":')),
     )
     acts = st.builds(
         lambda said, called, stop, usage: AssistantMessage((*said, *called), stop, usage),
         st.lists(_said(), max_size=1),
         st.lists(calls, min_size=1, max_size=4),
-        st.sampled_from(("tool_calls", "tool_calls", "tool_calls", "stop", "length")),
+        st.sampled_from(("tool_calls",) * 9 + ("stop", "length")),
         _usages(),
     )
     return acts | acts | says
@@ -192,12 +192,14 @@ def _usages() -> st.SearchStrategy[Usage]:
 def conversations(tools: tuple[ToolSketch, ...]) -> st.SearchStrategy[tuple[AssistantMessage, ...]]:
     """What a model with *tools* says, turn by turn; it ends with plain text, the answer of the run."""
     ending = st.sampled_from(("done", "fertig ✓")).map(AssistantMessage)
-    return st.builds(lambda said, last: (*said, last), st.lists(replies(tools), max_size=4), ending)
+    return st.builds(lambda said, last: (*said, last), st.lists(replies(tools), min_size=1, max_size=4), ending)
 
 
 def sketches() -> st.SearchStrategy[Sketch]:
-    """Agents with a conversation."""
-    return tool_sets().flatmap(lambda tools: st.builds(Sketch, st.just(tools), st.integers(0, 2), conversations(tools)))
+    """Agents with tools and a conversation."""
+    return tool_sets(min_size=1).flatmap(
+        lambda tools: st.builds(Sketch, st.just(tools), st.integers(0, 2), conversations(tools))
+    )
 
 
 def chunkings() -> st.SearchStrategy[int | None]:
