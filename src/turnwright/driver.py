@@ -15,9 +15,9 @@ called on the way out has the grace and no more.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from typing import Final, Literal, Protocol, TypeVar
+from typing import Final, Protocol
 
 from attrs import define, evolve as replace, field
 
@@ -42,7 +42,8 @@ from turnwright.inbox import Cancel, LateResult, Word
 from turnwright.listening import Listening
 from turnwright.memory import combine_delta_sinks
 from turnwright.performer import Performer
-from turnwright.ports import Append, Appended, Cancellation, Conflict, Fenced, Lease, Telemetry
+from turnwright.ports import Append, Appended, Conflict, Fenced, Lease, Telemetry
+from turnwright.racing import Interrupted, Interruption, Race, end, let_go
 from turnwright.spending import Spending
 from turnwright.state import RunState, evolve
 from turnwright.wiring import Ports
@@ -55,18 +56,6 @@ MARGIN: Final = 5.0
 POLL_SECONDS: Final = 1.0
 """How often a run that waits for a slow effect looks into its inbox."""
 APPEND_TRIES: Final = 5
-FOREVER: Final = float("inf")
-
-T = TypeVar("T")
-
-Interruption = Literal["cancelled", "deadline"]
-
-
-class _Interrupted(Exception):
-    """The deadline passed, or the cancellation port spoke."""
-
-    def __init__(self, why: Interruption) -> None:
-        self.why: Interruption = why
 
 
 @define(eq=False)
@@ -99,14 +88,24 @@ class Driver:
     """One owner's work on one run."""
 
     def __init__(
-        self, definition: AnyDefinition, ports: Ports, lease: Lease, *, holder: str, watch: Watch | None
+        self,
+        definition: AnyDefinition,
+        ports: Ports,
+        lease: Lease,
+        *,
+        holder: str,
+        race: Race,
+        watch: Watch | None = None,
     ) -> None:
         self._holder = holder
+        self._race = race
+        race.rouse = self._rouse
         self.definition = definition
         self.ports = ports
         self.state = RunState()
         self._last: Entry | None = None
         self._lease = lease
+        self.run_id = lease.run_id
         self._salt = b""
         self._version = 0
         self._buffer: list[Entry] = []
@@ -126,10 +125,6 @@ class Driver:
         self._sent = 0
         """How much of the buffer was sent and is not acknowledged."""
         self._taken_over = False
-        self._deadline: float | None = None
-        self._leaving = False
-        self._cancelled = False
-        self._watcher: asyncio.Task[None] | None = None
         self._wake: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._landed: list[_Running] = []
@@ -139,9 +134,11 @@ class Driver:
 
     # --- the journal
 
-    async def load(self) -> None:
-        """Fold what the journal holds."""
-        for position, entry in enumerate(await self.ports.state.load(self._lease.run_id), start=1):
+    async def load(self) -> bool:
+        """Fold what the journal holds. False for a new run, whose journal is empty."""
+        if not self._lease.version:
+            return False
+        for position, entry in enumerate(await self.ports.state.load(self.run_id), start=1):
             fact = journal.decode(entry.kind, entry.schema, entry.body, position=position)
             self._believe(fact, position)
             if type(fact) is RunOpened:
@@ -154,6 +151,7 @@ class Driver:
         self._taken_over = True
         if self._spending is not None:
             self._spending.adopt()
+        return True
 
     def _believe(self, fact: Fact, position: int) -> None:
         """Refuse a stored call that was changed: what runs is exactly what was admitted, shown and approved."""
@@ -253,43 +251,39 @@ class Driver:
     async def drive(self, *, max_turns: int | None, deadline: float | None) -> None:
         """Bring the run to rest. Afterwards `standing` tells how it stands."""
         until = self.state.deadline if deadline is None else deadline
-        self._deadline = None if self.state.suspended is not None else until
-        if self.ports.cancellation is not None:
-            self._watcher = asyncio.get_running_loop().create_task(self._await_cancellation(self.ports.cancellation))
+        self._race.deadline = None if self.state.suspended is not None else until
         try:
             await self._work(max_turns, until)
-            await self._race(self.flush())
+            await self._race.run(self.flush())
             if self._spending is not None:
-                await self._race(self._spending.settle(leaving=True))
-        except _Interrupted as interrupted:
+                await self._race.run(self._spending.settle(leaving=True))
+        except Interrupted as interrupted:
             self._suspend(interrupted.why)
-            await self._hurry(self._write())
+            await self._race.hurry(self._write())
             await self._part()
         except BaseException as error:
             # Let it through, but first write, within a bounded time, what is known.
             if isinstance(error, asyncio.CancelledError):
                 self._suspend("cancelled")
             with suppress(Exception):
-                await self._hurry(self._observe_late() if isinstance(error, LostLease) else self._write())
+                await self._race.hurry(self._observe_late() if isinstance(error, LostLease) else self._write())
             if not isinstance(error, LostLease):
                 await self._part()
             raise
         finally:
             if self._timer is not None:
                 self._timer.cancel()
-            if self._watcher is not None:
-                await _end([self._watcher], self.ports.grace)
 
     async def _work(self, max_turns: int | None, deadline: float | None) -> None:
-        await self._race(self._read_inbox())
+        await self._race.run(self._read_inbox())
         if not self._take_up(max_turns, deadline):
             return
         while not isinstance(wave := decide(self.definition, self.state), Rest):
             immediate = self._performer.is_immediate(wave.commands)
             if not immediate:
-                self._heed()
+                self._race.heed()
                 if self._spending is not None:
-                    wave = await self._race(self._spending.reserve(wave))
+                    wave = await self._race.run(self._spending.reserve(wave))
             for fact in wave.facts:
                 self.note(fact)
             if immediate:
@@ -303,10 +297,10 @@ class Driver:
         """Tell the listener and the budgets on the way out, as far as they answer within the grace."""
         if self._listening is not None:
             with suppress(Exception):
-                await self._hurry(self._listening.catch_up())
+                await self._race.hurry(self._listening.catch_up())
         if self._spending is not None:
             with suppress(Exception):
-                await self._hurry(self._spending.settle(leaving=True))
+                await self._race.hurry(self._spending.settle(leaving=True))
 
     def _take_up(self, max_turns: int | None, deadline: float | None) -> bool:
         """Whether there is something to do. A run that goes on, after a rest or a crash, says so."""
@@ -320,7 +314,7 @@ class Driver:
         ):
             return False
         self.note(RunResumed(turns, deadline))
-        self._deadline = deadline
+        self._race.deadline = deadline
         return True
 
     def _suspend(self, why: Interruption) -> None:
@@ -331,7 +325,7 @@ class Driver:
         """Take what the caller says about calls, by way of the inbox, so that it outlives a crash from here on."""
         for word in words:
             if self.ports.inbox is None:
-                await self.ports.state.post(self._lease.run_id, word)
+                await self.ports.state.post(self.run_id, word)
             elif self.state.ended is None:
                 self._receive(self.state.inbox, word)
 
@@ -341,7 +335,7 @@ class Driver:
 
     async def _read_inbox(self) -> bool:
         """Fold the words that came. True if one of them was `cancel`."""
-        run_id, after = self._lease.run_id, self.state.inbox
+        run_id, after = self.run_id, self.state.inbox
         inbox = self.ports.inbox
         words = await (self.ports.state.read(run_id, after) if inbox is None else inbox.poll(run_id, after))
         if not words or self.state.ended is not None:
@@ -355,9 +349,9 @@ class Driver:
     async def _perform(self, commands: Sequence[Command]) -> None:
         """Perform *commands* together and note their facts as they land."""
         if self._buffer:
-            await self._race(self.flush())
+            await self._race.run(self.flush())
         if self.ports.clock.monotonic() >= self._renew_at:
-            await self._race(self._renew())
+            await self._race.run(self._renew())
         loop = asyncio.get_running_loop()
         start = loop.time()
         running = dict.fromkeys([_Running(command, start + self._performer.seconds(command)) for command in commands])
@@ -366,14 +360,14 @@ class Driver:
         try:
             cancel = await self._collect(running, loop)
         except BaseException as error:
-            await self._stop(running, error.why if isinstance(error, _Interrupted) else "cancelled")
+            await self._stop(running, error.why if isinstance(error, Interrupted) else "cancelled")
             raise
         if cancel:
             await self._stop(running, "cancelled")
         else:
             if self._spending is not None:
-                await self._race(self._spending.settle())
-            await self._race(self._read_inbox())
+                await self._race.run(self._spending.settle())
+            await self._race.run(self._read_inbox())
 
     async def _carry_out(self, each: _Running) -> Sequence[Fact]:
         try:
@@ -391,7 +385,7 @@ class Driver:
         poll_at = loop.time() + POLL_SECONDS
         while running:
             if self._listening is not None and self._listening.is_behind:
-                await self._race(self._listening.catch_up())
+                await self._race.run(self._listening.catch_up())
             elif not self._landed:
                 self._wake = loop.create_future()
                 self._set_alarm(min([poll_at, *[each.expires for each in running]]), loop)
@@ -399,22 +393,22 @@ class Driver:
             await self._take(running)
             if not running:
                 return False
-            self._heed()
+            self._race.heed()
             self._expire(running, loop.time())
             if loop.time() >= poll_at:
                 poll_at = loop.time() + POLL_SECONDS
                 # A store that is away for a moment is no reason to stop, as long as the lease holds.
                 with suppress(PortError):
-                    await self._race(self._renew())
-                    if await self._race(self._read_inbox()):
+                    await self._race.run(self._renew())
+                    if await self._race.run(self._read_inbox()):
                         return True
                 self._fence()
         return False
 
     def _set_alarm(self, when: float, loop: asyncio.AbstractEventLoop) -> None:
         """Be woken by *when* at the latest. An alarm that is set for earlier serves as well, and outlives the wave."""
-        if self._deadline is not None:
-            when = min(when, loop.time() + self._deadline_left())
+        if self._race.deadline is not None:
+            when = min(when, loop.time() + self._race.left())
         if self._timer is not None:
             if self._timer.when() <= when:
                 return
@@ -424,9 +418,6 @@ class Driver:
     def _alarm(self) -> None:
         self._timer = None
         self._rouse()
-
-    def _deadline_left(self) -> float:
-        return FOREVER if self._deadline is None else self._deadline - self.ports.clock.now()
 
     async def _take(self, running: dict[_Running, None]) -> None:
         """Note the facts of what has landed; write results at once while others still run, so that none can be lost."""
@@ -440,7 +431,7 @@ class Driver:
                 self._note_result(fact)
                 results = results or type(fact) is CallFinished
         if running and results:
-            await self._race(self.flush())
+            await self._race.run(self.flush())
 
     def _note_result(self, fact: Fact) -> None:
         """Note what a command ended in. Where a word decided over the call meanwhile, the first answer counts."""
@@ -467,7 +458,7 @@ class Driver:
 
     async def _stop(self, running: Collection[_Running], interruption: Interruption) -> None:
         """Cancel everything, wait for it within the grace, note what ended and what did not."""
-        await _end([each.task for each in running], self.ports.grace)
+        await end([each.task for each in running], self.ports.grace)
         self._landed = []
         for each in running:
             if each.task.done() and not each.task.cancelled() and each.task.exception() is None:
@@ -481,7 +472,7 @@ class Driver:
 
     def _abandon(self, each: _Running) -> None:
         """Let go of a task that ignores its cancellation. What it says after all goes to the inbox, for people."""
-        _let_go(each.task)
+        let_go(each.task)
         if isinstance(each.command, ExecuteCall):
             effect_id = each.command.effect_id
             each.task.add_done_callback(lambda task: self._observe(effect_id, task))
@@ -490,7 +481,7 @@ class Driver:
         if not task.cancelled() and task.exception() is None:
             for fact in task.result():
                 if isinstance(fact, CallFinished):
-                    _let_go(asyncio.get_running_loop().create_task(self._post_late(effect_id, fact)))
+                    let_go(asyncio.get_running_loop().create_task(self._post_late(effect_id, fact)))
 
     async def _observe_late(self) -> None:
         """Leave what a worker that lost its lease has seen, as evidence for the next one and for people."""
@@ -499,58 +490,7 @@ class Driver:
                 await self._post_late(self.state.effect_id(fact.turn, fact.index), fact)
 
     async def _post_late(self, effect_id: str, fact: CallFinished) -> None:
-        await self.ports.state.post(self._lease.run_id, LateResult(effect_id, fact.output, fact.is_error))
-
-    # --- interruptions
-
-    async def _await_cancellation(self, cancellation: Cancellation) -> None:
-        await cancellation.wait()
-        self._cancelled = True
-        self._rouse()
-
-    def _interruption(self) -> Interruption | None:
-        if self.ports.cancellation is not None and (self._cancelled or self.ports.cancellation.is_set()):
-            return "cancelled"
-        return "deadline" if self._deadline_left() <= 0 else None
-
-    def _heed(self) -> None:
-        """Go no further once the deadline has passed or somebody has cancelled."""
-        if why := self._interruption():
-            raise _Interrupted(why)
-
-    async def _race(self, call: Coroutine[object, object, T]) -> T:
-        """Wait for a port, but no longer than the deadline and the cancellation allow."""
-        if self._deadline is None and self._watcher is None:
-            return await call
-        task = asyncio.get_running_loop().create_task(call)
-        task.add_done_callback(_forget)
-        try:
-            while not task.done() and not self._interruption():
-                left = self._deadline_left()
-                watched = {task, self._watcher} if self._watcher and not self._watcher.done() else {task}
-                await asyncio.wait(
-                    watched, timeout=left if left < FOREVER else None, return_when=asyncio.FIRST_COMPLETED
-                )
-        finally:
-            if not task.done():
-                await _end([task], self.ports.grace)
-        if task.done() and not task.cancelled():
-            return task.result()
-        raise _Interrupted(self._interruption() or "cancelled")
-
-    async def _hurry(self, call: Coroutine[object, object, None]) -> None:
-        """Wait for a port on the way out, no longer than the grace. PortError if it does not answer."""
-        self._leaving = True
-        task = asyncio.get_running_loop().create_task(call)
-        task.add_done_callback(_forget)
-        try:
-            await asyncio.wait([task], timeout=self.ports.grace)
-        finally:
-            if not task.done():
-                await _end([task], self.ports.grace)
-        if not task.done() or task.cancelled():
-            raise PortError(f"run {self._lease.run_id!r}: the state port did not answer in {self.ports.grace:g} s")
-        task.result()
+        await self.ports.state.post(self.run_id, LateResult(effect_id, fact.output, fact.is_error))
 
     # --- the lease
 
@@ -569,40 +509,11 @@ class Driver:
     def _fence(self) -> None:
         """Stop when the lease may have run out, by our own clock: another holder may be at work."""
         if self.ports.clock.monotonic() >= self._valid_until:
-            run_id = self._lease.run_id
+            run_id = self.run_id
             raise LostLease(run_id, f"run {run_id!r}: the lease could not be renewed in time")
 
     async def release(self) -> None:
         """Give the run back. Where that fails, the lease ends by itself."""
-        giving = self.ports.state.release(self._lease.run_id, self._lease.epoch)
+        giving = self.ports.state.release(self.run_id, self._lease.epoch)
         with suppress(Exception):
-            if self._leaving or self._watcher is not None or self._deadline is not None:
-                await self._hurry(giving)
-            else:
-                await giving
-
-
-_abandoned: set[asyncio.Task[object]] = set()
-"""Tasks that ignore their cancellation: kept from the garbage collector, so that they can end in their own time."""
-
-
-def _let_go(task: asyncio.Task[T]) -> None:
-    _abandoned.add(task)
-    task.add_done_callback(_forget)
-
-
-def _forget(task: asyncio.Task[T]) -> None:
-    """Nobody may be left to hear how *task* ended, and that is no news for the log."""
-    _abandoned.discard(task)
-    if not task.cancelled():
-        task.exception()
-
-
-async def _end(tasks: Collection[asyncio.Task[T]], grace: float) -> None:
-    """Cancel *tasks* and wait for them, no longer than the grace. One that does not end is let go."""
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        _, left = await asyncio.wait(tasks, timeout=grace)
-        for task in left:
-            _let_go(task)
+            await self._race.last(giving)

@@ -14,12 +14,13 @@ from turnwright.canonical import encode, plain
 from turnwright.decide import standing
 from turnwright.definition import AgentDefinition, AnyDefinition, Durability
 from turnwright.driver import LEASE_SECONDS, Driver, Watch
-from turnwright.errors import RunBusy, RunError, RunMismatch, UnknownRun, UnusablePorts
+from turnwright.errors import PortError, RunBusy, RunError, RunMismatch, UnknownRun, UnusablePorts
 from turnwright.facts import RunOpened, RunSuspended
 from turnwright.inbox import Approve, Deny, Resolve
 from turnwright.messages import UserMessage
 from turnwright.outcomes import Outcome
 from turnwright.ports import Busy, Decision, Lease
+from turnwright.racing import Interrupted, Race
 from turnwright.state import RunState
 from turnwright.tools import DidNotHappen, Happened
 from turnwright.wiring import Ports
@@ -157,39 +158,58 @@ async def open_and_drive(
     """Take the run, bring it to rest, give it back."""
     _check(run_id, max_turns, deadline, require)
     _refuse_unusable(definition, ports, require)
-    holder = ports.ids.new_id()
     if run_id is None:
         run_id = ports.ids.new_id()
-    lease = await ports.state.acquire(run_id, holder=holder, seconds=LEASE_SECONDS, create=opening is not None)
-    match lease:
+    race = Race(ports.clock, ports.cancellation, grace=ports.grace, deadline=deadline)
+    race.start()
+    try:
+        driver = await _take(definition, ports, run_id, race=race, watch=watch, create=opening is not None)
+        try:
+            await race.run(_open(driver, opening, max_turns, deadline, words), patience=ports.grace)
+            await driver.drive(max_turns=max_turns, deadline=deadline)
+            return standing(definition, driver.state, driver.head)
+        finally:
+            await driver.release()
+    except Interrupted as error:  # before there was a run that could be suspended
+        raise PortError(f"run {run_id!r}: the state port did not answer, and the run was {error.why}") from error
+    finally:
+        await race.close()
+
+
+async def _take(
+    definition: AnyDefinition, ports: Ports, run_id: str, *, race: Race, watch: Watch | None, create: bool
+) -> Driver:
+    holder = ports.ids.new_id()
+    taking = ports.state.acquire(run_id, holder=holder, seconds=LEASE_SECONDS, create=create)
+    match await race.run(taking, patience=ports.grace):
         case None:
             raise UnknownRun(run_id)
         case Busy(retry_after):
             raise RunBusy(run_id, retry_after)
-        case Lease():
-            pass
-    driver = Driver(definition, ports, lease, holder=holder, watch=watch)
-    try:
-        if lease.version:
-            await driver.load()
-            _recognise(driver, definition, opening)
-        elif opening is None:
-            raise UnknownRun(run_id)
-        else:
-            salt = ports.ids.new_id()[:64]
-            driver.note(
-                RunOpened(
-                    *(run_id, definition.name, definition.fingerprint, opening.input, opening.messages),
-                    *(max_turns or MAX_TURNS, deadline, salt),
-                )
+        case Lease() as lease:
+            return Driver(definition, ports, lease, holder=holder, race=race, watch=watch)
+
+
+async def _open(
+    driver: Driver, opening: Opening | None, max_turns: int | None, deadline: float | None, words: Sequence[Answer]
+) -> None:
+    """Know the run as far as it has come, or begin it; then hear what the caller says about its calls."""
+    run_id, definition = driver.run_id, driver.definition
+    if await driver.load():
+        _recognise(driver, definition, opening)
+    elif opening is None:
+        raise UnknownRun(run_id)
+    else:
+        salt = driver.ports.ids.new_id()[:64]
+        driver.note(
+            RunOpened(
+                *(run_id, definition.name, definition.fingerprint, opening.input, opening.messages),
+                *(max_turns or MAX_TURNS, deadline, salt),
             )
-        for word in words:
-            _refuse_unknown(driver.state, word.effect_id)
-        await driver.hear(words)
-        await driver.drive(max_turns=max_turns, deadline=deadline)
-        return standing(definition, driver.state, driver.head)
-    finally:
-        await driver.release()
+        )
+    for word in words:
+        _refuse_unknown(driver.state, word.effect_id)
+    await driver.hear(words)
 
 
 def _check(run_id: object, max_turns: object, deadline: object, require: object) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 from attrs import evolve as replace
 
-from tests.driver.hanging import Hang, agent, ports
+from tests.driver.hanging import Hang, HangingPort, agent, ports
 from tests.driver.virtual import LoopClock, leftovers, run
 from turnwright import (
     AgentDefinition,
@@ -58,6 +58,41 @@ def test_whatever_hangs_the_deadline_ends_it(where: str, stubborn: bool) -> None
         ended = await resume_agent(worker, "r1", world, deadline=clock.now() + 60)
         assert isinstance(ended, Suspended if where == "approvals" else Completed)
         verify(await world.state.evidence("r1"))
+        assert set() == leftovers()
+
+    run(scene())
+
+
+@pytest.mark.promise("N-12", "T-10")
+@pytest.mark.parametrize("how", ["deadline", "signal"])
+@pytest.mark.parametrize("stubborn", [False, True])
+@pytest.mark.parametrize("where", ["acquire", "load", "release"])
+def test_a_store_that_hangs_at_the_door_is_not_waited_for(where: str, stubborn: bool, how: str) -> None:
+    """Before there is a run to suspend, the caller is told that the store did not answer; after it, what it gave."""
+
+    async def scene() -> None:
+        hang, clock, signal = Hang(stubborn=stubborn), LoopClock(), asyncio.Event()
+        world = replace(ports("", hang), clock=clock, state=HangingPort(where, hang))
+        if where == "load":
+            await run_agent(agent("", hang), "go", world, run_id="r1", max_turns=1)
+        if how == "signal":
+            world = replace(world, cancellation=signal)
+        deadline = clock.now() + 60 if how == "deadline" else None
+        task = asyncio.create_task(run_agent(agent("", hang), "go", world, run_id="r1", deadline=deadline))
+        await hang.reached.wait()
+        signal.set()
+        await asyncio.wait([task])
+
+        if where == "release":
+            assert isinstance(task.result(), Completed)
+        else:
+            why = "the state port did not answer, and the run was"
+            assert isinstance(task.exception(), PortError)
+            assert why in str(task.exception())
+        assert clock.now() - 1_800_000_000 <= 60 + 3 * world.grace + 1
+        hang.let_go()
+        for _ in range(8):
+            await asyncio.sleep(0)
         assert set() == leftovers()
 
     run(scene())

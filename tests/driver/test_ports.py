@@ -105,7 +105,7 @@ async def test_a_run_uses_every_port_that_it_is_given() -> None:
     outcome = await run_agent(WORKER, "go", ports, deadline=ports.clock.now() + 60)
 
     assert isinstance(outcome, Completed)
-    assert ("done", "worked 7", "id-2") == (outcome.output, outcome.transcript[2].text, outcome.run_id)
+    assert ("done", "worked 7", "id-1") == (outcome.output, outcome.transcript[2].text, outcome.run_id)
     assert ports.clock.now() == (await state.evidence(outcome.run_id))[-1].at
     assert set() == leftovers()
 
