@@ -313,7 +313,8 @@ class _Answer(Answer):
             if finish in _FAILURES:
                 raise ModelError("internal", f"{self._provider} ended the answer with {finish!r}", retryable=True)
             self._finish = finish
-        self._take_usage(payload.get("usage") or choice.get("usage"))
+        if usage := payload.get("usage") or choice.get("usage"):
+            self._take_usage(usage)
 
     def _take_delta(self, delta: dict[str, object], *, whole: bool) -> None:
         if thought := delta.get("reasoning_content") or delta.get("reasoning"):

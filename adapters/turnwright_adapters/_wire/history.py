@@ -48,9 +48,12 @@ def paired(messages: Iterable[Message], *, apart: bool = False) -> Iterator[Mess
                     results = {}
                     others = []
                 calls = message.calls
-                if calls:
-                    ids = _distinct_ids(calls, taken if apart else set())
-                yield _with_ids(message, calls, ids)
+                ids = [call.id for call in calls]
+                if len(ids) > 1 or (ids and apart):
+                    ids = _distinct_ids(ids, taken if apart else set())
+                    yield _with_ids(message, calls, ids)
+                else:
+                    yield message
             case _ if calls:
                 others.append(message)
             case _:
@@ -62,30 +65,30 @@ def paired(messages: Iterable[Message], *, apart: bool = False) -> Iterator[Mess
 def _closed(
     calls: Sequence[ToolCall], ids: Sequence[str], results: Mapping[str, list[ToolMessage]]
 ) -> Iterator[Message]:
-    for call, id in zip(calls, ids if calls else (), strict=True):
+    for call, id in zip(calls, ids, strict=True):
         found = results.get(call.id)
         result = found.pop(0) if found else ToolMessage(call.id, call.name, (Text(LOST_RESULT),))
         yield result if id == call.id else replace(result, call_id=id)
 
 
 def _with_ids(message: AssistantMessage, calls: Sequence[ToolCall], ids: Sequence[str]) -> AssistantMessage:
-    if all([call.id == id for call, id in zip(calls, ids, strict=False)]):
+    if all([call.id == id for call, id in zip(calls, ids, strict=True)]):
         return message
     left = iter(ids)
     parts = [replace(part, id=next(left)) if isinstance(part, ToolCall) else part for part in message.parts]
     return replace(message, parts=parts)
 
 
-def _distinct_ids(calls: Sequence[ToolCall], taken: set[str]) -> list[str]:
-    """Return the calls' ids; one that is *taken* has a number added. They are taken then."""
+def _distinct_ids(given: Sequence[str], taken: set[str]) -> list[str]:
+    """Return *given*, a number added to each that is *taken*. They are taken then."""
     ids: list[str] = []
-    for place, call in enumerate(calls):
-        id, number = call.id, place
-        while id in taken:
-            id = f"{call.id}_{number}"
+    for place, id in enumerate(given):
+        distinct, number = id, place
+        while distinct in taken:
+            distinct = f"{id}_{number}"
             number += 1
-        taken.add(id)
-        ids.append(id)
+        taken.add(distinct)
+        ids.append(distinct)
     return ids
 
 
