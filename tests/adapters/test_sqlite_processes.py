@@ -230,3 +230,18 @@ def test_an_approved_payment_may_be_cut_anywhere() -> None:
     assert [] == report.violations
     assert report.cuts > 50
     assert report.in_doubt > 0
+
+
+def test_a_process_that_closes_nothing_leaves_one_whole_file(tmp_path: Path) -> None:
+    """At its end the log is moved into the file, so that the file can be copied alone."""
+    program = (
+        "import asyncio, sys\n"
+        "from turnwright_adapters.sqlite import SqliteState\n"
+        "state = SqliteState(sys.argv[1])\n"
+        "asyncio.run(state.acquire('r1', holder='a', seconds=9))\n"
+    )
+
+    ended = subprocess.run([sys.executable, "-c", program, tmp_path / "runs.db"], check=False, timeout=BOUND)
+
+    assert 0 == ended.returncode
+    assert ["runs.db"] == [file.name for file in tmp_path.iterdir()]

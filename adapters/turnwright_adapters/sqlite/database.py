@@ -248,18 +248,22 @@ class Database:
     def _serve_reads(self) -> None:
         connection: Connection | None = None
         while orders := _next(self.reads, FEW):
-            for order in orders:
-                try:
-                    if connection is None:
-                        connection = _open(self.path)
-                        connection.execute("PRAGMA query_only = ON")
-                    order.perform(connection)
-                except Exception as error:  # noqa: BLE001 - whoever waits is told
-                    order.error = _told(self.path, error)
+            connection = self._look(connection, orders)
             _answer(orders)
-            del order, orders  # as above
+            del orders  # as above
         if connection is not None:
             connection.close()
+
+    def _look(self, connection: Connection | None, orders: Sequence[Order]) -> Connection | None:
+        for order in orders:
+            try:
+                if connection is None:
+                    connection = _open(self.path)
+                    connection.execute("PRAGMA query_only = ON")
+                order.perform(connection)
+            except Exception as error:  # noqa: BLE001 - whoever waits is told
+                order.error = _told(self.path, error)
+        return connection
 
 
 _lock = Lock()
