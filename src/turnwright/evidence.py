@@ -168,7 +168,7 @@ def project(fact: Fact, body: bytes, seq: int, at: float, salt: bytes, previous:
     kind = type(fact)
     projection = _PROJECTIONS.get(kind)
     turn, index, attempt, code, name, seconds, tokens_in, tokens_out = projection(fact) if projection else _BARE
-    digest = blake2b(body, key=salt, digest_size=16).hexdigest()
+    digest = blake2b(body, key=salt[:64], digest_size=16).hexdigest()  # 64 bytes are the longest key there is
     ms = round(seconds * 1000)
     fields = (seq, at, KINDS[kind], turn, index, attempt, code, name, ms, tokens_in, tokens_out, len(body), digest)
     return (*fields, _link(previous, fields))
@@ -183,14 +183,16 @@ def verify(evidence: Iterable[Evidence], facts: Sequence[tuple[Fact, bytes]] = (
 
     Raises JournalError at the first item that was changed, dropped, added or moved.
     """
-    head = GENESIS
+    head, seq = GENESIS, 0
     for seq, item in enumerate(evidence, start=1):
         *fields, claimed = astuple(item)
         if item.seq != seq or claimed != _link(head, tuple(fields)):
             raise JournalError(seq, "the evidence chain is broken here")
         if facts:
-            fact, body = facts[seq - 1]
-            if Evidence(*project(fact, body, seq, item.at, salt.encode(), head)) != item:
+            fact, body = facts[seq - 1] if seq <= len(facts) else (None, b"")
+            if fact is None or Evidence(*project(fact, body, seq, item.at, salt.encode(), head)) != item:
                 raise JournalError(seq, f"the evidence is not that of this {type(fact).__name__}")
         head = claimed
+    if len(facts) > seq:
+        raise JournalError(seq + 1, f"the evidence of this {type(facts[seq][0]).__name__} is missing")
     return head

@@ -163,6 +163,7 @@ class MemoryState:
             if not create:
                 return None
             run = self._runs[run_id] = _Run()
+        self._finished.pop(run_id, None)  # while somebody holds it, it is not dropped
         now = self._monotonic()
         if run.held_until is not None:
             if run.held_until > now:
