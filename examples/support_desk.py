@@ -184,14 +184,6 @@ def fits_what_was_done(resolution: Resolution, calls: Sequence[RunCall]) -> list
         objections.append(f'action must be "{rule["action"] if refunded else "escalate"}"')
     if not refunded and re.search(r"refund|money back|pa(id|y) back|reimburs", resolution.reply, re.IGNORECASE):
         objections.append("reply must not speak of a refund: nothing was refunded")
-    if objections:
-        # A small model that lost its way finds back by what it read last.
-        fitting = {**rule, "order_id": order["order_id"]}
-        if rule["action"] == "refund" and not refunded:
-            fitting |= {"action": "escalate", "reply": "We look into your case and write to you again today."}
-        elif rule["category"] == "where_is_my_order" and order["order_id"]:
-            fitting["reply"] = f"Your order is {order['status']}."
-        objections.append(f"this would fit: {json.dumps(fitting)}")
     return objections
 
 
