@@ -339,6 +339,8 @@ class _Answer(Answer):
 
     def _take_end(self, delta: dict[str, object], usage: object) -> None:
         self._finish = string(delta.get("stop_reason")) or self._finish
+        if why := string(table(delta.get("stop_details")).get("explanation")):
+            self._say(self._begin("refusal"), why)
         self._take_usage(usage)
 
     def _start(self, index: int, block: dict[str, object]) -> None:
@@ -430,6 +432,7 @@ class _Answer(Answer):
             output_tokens=count(raw.get("output_tokens")),
             cache_read_tokens=count(raw.get("cache_read_input_tokens")),
             cache_write_tokens=count(raw.get("cache_creation_input_tokens")),
+            reasoning_tokens=count(table(raw.get("output_tokens_details")).get("thinking_tokens")),
         )
 
 

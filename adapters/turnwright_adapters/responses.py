@@ -173,7 +173,7 @@ class ResponsesModel(HttpModel):
                 return tuple(self._answer_items(message))
 
     def _answer_items(self, message: AssistantMessage) -> list[bytes]:
-        """Return the items of an answer, without the provider's ids and states: it knows none of them."""
+        """Return the items of an answer, without states, and without ids that need not be there."""
         items: list[bytes] = []
         thoughts: list[bytes] = []
         for part in message.parts:
@@ -209,8 +209,10 @@ def _says(role: str, content: object) -> bytes:
 
 
 def _thought(part: Reasoning) -> bytes:
+    id, _, sealed = (part.signature or "").rpartition(" ")
     summary = [{"type": "summary_text", "text": part.text}] if part.text else []
-    return encode({"type": "reasoning", "summary": summary, "encrypted_content": part.signature})
+    named = {"id": id} if id else {}
+    return encode({"type": "reasoning", **named, "summary": summary, "encrypted_content": sealed})
 
 
 def _content(parts: Sequence[Part]) -> str | list[object]:
@@ -224,7 +226,7 @@ def _content(parts: Sequence[Part]) -> str | list[object]:
                 content.append({"type": "input_text", "text": part.text})
             case Image():
                 url = part.url if part.url is not None else f"data:{part.media_type};base64,{part.data}"
-                content.append({"type": "input_image", "image_url": url})
+                content.append({"type": "input_image", "image_url": url, "detail": "auto"})
             case _:
                 pass
     return content
@@ -330,8 +332,10 @@ class _Answer(Answer):
                     self._settle(item, "summary", index, summary.get("text"))
                 for index, thought in enumerate(tables(told.get("content"))):
                     self._settle(item, "thought", index, thought.get("text"))
-                if signature := string(told.get("encrypted_content")):
-                    self._words(item, "reasoning", 0).signature = signature
+                if sealed := string(told.get("encrypted_content")):
+                    # The dialect wants an item's id with its seal; a made-up one means nothing to it.
+                    known = item.id is not None and item.id.startswith("rs_")
+                    self._words(item, "reasoning", 0).signature = f"{item.id} {sealed}" if known else sealed
             case _:
                 pass
 

@@ -85,12 +85,18 @@ async def test_a_total_of_null_takes_none_back() -> None:
 @pytest.mark.case("usg-01")
 async def test_totals_replace_each_other() -> None:
     """They are cumulative, and input tokens leave the cached ones out."""
-    usage = {"input_tokens": 9, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 2, "output_tokens": 1}
+    usage: Object = {
+        "input_tokens": 9,
+        "cache_read_input_tokens": 5,
+        "cache_creation_input_tokens": 2,
+        "output_tokens": 1,
+        "output_tokens_details": {"thinking_tokens": 3},
+    }
     head = {"type": "message_start", "message": {"usage": usage}}
 
     heard = await CLAUDE.hear(events(head, *said("hi"), *end("end_turn", **{**usage, "output_tokens": 16})))
 
-    assert Usage(0, 9, 16, cache_read_tokens=5, cache_write_tokens=2) == heard.message.usage
+    assert Usage(0, 9, 16, cache_read_tokens=5, cache_write_tokens=2, reasoning_tokens=3) == heard.message.usage
 
 
 @pytest.mark.case("ant-02")
@@ -353,6 +359,20 @@ async def test_stop_reasons_are_told_in_our_terms(word: str, reason: str) -> Non
     message = await CLAUDE.read({**OK, "stop_reason": word})
 
     assert (reason, word) == (message.stop_reason, message.raw_stop_reason)
+
+
+async def test_a_refusal_says_why_if_the_provider_does() -> None:
+    """Streamed or not."""
+    details = {"type": "refusal", "category": None, "explanation": "Not this."}
+    last: Object = {"type": "message_delta", "delta": {"stop_reason": "refusal", "stop_details": details}}
+
+    heard = await CLAUDE.hear(events(START, *said("So"), last, {"type": "message_stop"}))
+    whole = await CLAUDE.read(
+        {"content": [{"type": "text", "text": "So"}], "stop_reason": "refusal", "stop_details": details}
+    )
+
+    assert ((Text("So"), Refusal("Not this.")), "refusal") == (heard.message.parts, heard.message.stop_reason)
+    assert heard.message.parts == whole.parts
 
 
 VERDICT = OutputSpec("verdict", {"type": "object", "properties": {"good": {"type": "boolean"}}})

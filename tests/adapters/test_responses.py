@@ -238,18 +238,30 @@ async def test_an_empty_reasoning_is_nothing() -> None:
 
 @pytest.mark.case("oar-08")
 async def test_what_only_an_output_has_goes_not_back() -> None:
-    """Ids, states and whoever made it."""
+    """Ids, states and whoever made it; only a thought keeps its id, if the provider gave one."""
     raw = {**message({**text("x"), "logprobs": []}), "id": "__fake__", "created_by": {"agent": "a"}}
     answer = await OPENAI.read(response(thought("why", secret="E"), raw, call("c1", '{"a": 1}', status="completed")))
 
     items = await OPENAI.history("input", UserMessage("hi"), answer, ToolMessage("c1", "f", "r"))
 
     assert [
-        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "why"}], "encrypted_content": "E"},
+        {
+            "type": "reasoning",
+            "id": "rs_1",
+            "summary": [{"type": "summary_text", "text": "why"}],
+            "encrypted_content": "E",
+        },
         {"role": "assistant", "content": "x"},
         {"type": "function_call", "call_id": "c1", "name": "f", "arguments": '{"a": 1}'},
         {"type": "function_call_output", "call_id": "c1", "output": "r"},
     ] == items[1:]
+
+
+async def test_a_made_up_id_of_a_thought_goes_not_back() -> None:
+    """Its seal does."""
+    answer = await OPENAI.read(response({**thought(secret="E"), "id": "__fake__"}, message(text("x"))))
+
+    assert SEALED == (await OPENAI.history("input", UserMessage("hi"), answer))[1]
 
 
 async def test_items_stand_where_they_belong_whenever_they_are_told() -> None:
@@ -263,7 +275,7 @@ async def test_items_stand_where_they_belong_whenever_they_are_told() -> None:
         )
     )
 
-    assert (Reasoning("", "E"), Text("hi"), ToolCall("c1", "f", "{}")) == heard.message.parts
+    assert (Reasoning("", "rs_1 E"), Text("hi"), ToolCall("c1", "f", "{}")) == heard.message.parts
 
 
 async def test_summaries_are_paragraphs_of_one_thought() -> None:
@@ -280,7 +292,7 @@ async def test_summaries_are_paragraphs_of_one_thought() -> None:
     )
 
     assert heard.message == await OPENAI.read(whole)
-    assert (Reasoning("one\n\ntwo", "E"), Text("hi")) == heard.message.parts
+    assert (Reasoning("one\n\ntwo", "rs_1 E"), Text("hi")) == heard.message.parts
     assert "one\n\ntwo" == heard.told["reasoning"]
 
 
@@ -432,8 +444,8 @@ async def test_images_travel_in_prompts_and_in_results() -> None:
     """By value and by address."""
     data, url = Image("image/png", data="QQ=="), Image("image/png", url="https://x/y.png")
     pictures = [
-        {"type": "input_image", "image_url": "data:image/png;base64,QQ=="},
-        {"type": "input_image", "image_url": "https://x/y.png"},
+        {"type": "input_image", "image_url": "data:image/png;base64,QQ==", "detail": "auto"},
+        {"type": "input_image", "image_url": "https://x/y.png", "detail": "auto"},
     ]
 
     items = await OPENAI.history(
