@@ -194,7 +194,11 @@ def _calls(definition: AnyDefinition, state: RunState) -> Wave:
         if call.started is not None and call.doubt is None:
             _recover(state, call, tool, facts, commands)
         elif call.may_run and not held:
-            if left > 0:
+            requested = call.requested
+            if requested is not None and requested.expires_at is not None and state.now >= requested.expires_at:
+                why = "not executed: the approval expired before the call could run"
+                facts.append(CallRefused(call.turn, call.index, "approval", why))
+            elif left > 0:
                 left -= 1
                 _execute(state, call, 1, facts, commands)
             else:

@@ -536,3 +536,36 @@ def test_a_decision_of_the_port_that_comes_after_its_time_approves_nothing() -> 
     waiting(run(run_agent(till.agent(approval_seconds=5.0), "go", world, run_id="r1")))
 
     assert [] == till.paid
+
+
+@pytest.mark.promise("N-09")
+@pytest.mark.parametrize(("takes", "runs"), [(59.0, True), (60.0, False), (3600.0, False)])
+async def test_an_approval_that_expires_before_it_is_used_is_no_approval(takes: float, runs: bool) -> None:
+    """A call that was approved in time and could not run in time does not run; the model is told."""
+    clock = FixedClock()
+    paid: list[int] = []
+
+    @tool(sequential=True)
+    async def slow() -> str:
+        """Hold what comes after."""
+        for _ in range(5):
+            await asyncio.sleep(0)
+        clock.advance(takes)
+        return "slow"
+
+    @tool(approval="required")
+    async def pay() -> str:
+        """Pay."""
+        paid.append(1)
+        return "paid"
+
+    agent = AgentDefinition(name="till", instruction="Pay.", tools=[slow, pay], approval_seconds=60.0)
+    yes = MemoryApprovals(lambda _: Decision(approved=True))
+    world = Ports(model=ScriptedModel([[call("slow"), call("pay")], text("done")]), approvals=yes, clock=clock)
+
+    outcome = await run_agent(agent, "go", world)
+
+    assert isinstance(outcome, Completed)
+    assert [1] * runs == paid
+    expected = ("paid", False) if runs else ("not executed: the approval expired before the call could run", True)
+    assert [("slow", False), expected] == results(outcome)

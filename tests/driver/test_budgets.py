@@ -300,8 +300,9 @@ async def test_what_a_dead_process_held_is_closed_by_whoever_takes_over(when: st
         return "worked"
 
     agent = AgentDefinition(name="mortal", instruction="Do.", tools=[work], cost={"money": 1})
-    budgets, state = Mortal({("t", "money"): 1000}), MemoryState()
-    model = Stuck([call("work"), text("done")])
+    budgets, state = Mortal({("t", "money"): 1000, ("t", "output_tokens"): 1000}), MemoryState()
+    usage = Usage(output_tokens=30)
+    model = Stuck([AssistantMessage((call("work"),), "tool_calls", usage), text("done", usage=usage)])
     ports = Ports(model=model, state=state, budgets=budgets, scopes=("t",), grace=0.0)
     task = asyncio.create_task(run_agent(agent, "go", ports, run_id="r1"))
     await entered.wait()
@@ -310,7 +311,7 @@ async def test_what_a_dead_process_held_is_closed_by_whoever_takes_over(when: st
     await asyncio.wait([task])
     held = budgets.standing("t", "money")[2]
     budgets.alive = True
-    when = ""
+    again, when = when, ""
 
     ended = await resume_agent(agent, "r1", replace(ports, state=state.reopen()))
 
@@ -319,6 +320,7 @@ async def test_what_a_dead_process_held_is_closed_by_whoever_takes_over(when: st
     _, settled, reserved = budgets.standing("t", "money")
     assert 0 == reserved
     assert ended.usage.requests + 10 * ended.usage.tool_calls == settled
+    assert (60 + (again == "model"), 0) == budgets.standing("t", "output_tokens")[1:]
 
 
 @pytest.mark.promise("N-11")

@@ -26,6 +26,7 @@ from turnwright import (
 )
 from turnwright.evidence import Entry, verify
 from turnwright.inbox import Cancel, LateResult, Steer
+from turnwright.memory import MemoryBudgets
 from turnwright.messages import AssistantMessage, UserMessage
 from turnwright.ports import Append, ModelRequest
 from turnwright.testing import ScriptedModel, call, text
@@ -421,7 +422,8 @@ def test_a_tool_that_ignores_its_cancellation_is_abandoned_and_its_word_is_kept(
             return "paid"
 
         payer = AgentDefinition(name="payer", instruction="Pay.", tools=[pay])
-        world = Ports(model=ScriptedModel([call("pay", cents=5), text("done")]), cancellation=signal)
+        model = ScriptedModel([call("pay", cents=5), text("done")])
+        world = Ports(model=model, cancellation=signal, budgets=MemoryBudgets({}))
         task = asyncio.create_task(run_agent(payer, "go", world, run_id="r1"))
         await hang.reached.wait()
         signal.set()
