@@ -413,4 +413,4 @@ _FAILURES: Final = frozenset({"error", "network_error", "failed"})
 
 
 def _tells_error(payload: Mapping[str, object], event: str) -> bool:
-    return event == "error" or "error" in {payload.get("object"), payload.get("type")}
+    return event == "error" or "error" in (payload.get("object"), payload.get("type"))
