@@ -57,7 +57,7 @@ async def _admit(
     try:
         if index >= definition.limits.calls_per_turn:
             raise _Refused("limit", f"not executed: at most {definition.limits.calls_per_turn} calls in one turn")
-        if len(call.arguments) > definition.limits.argument_bytes:
+        if _exceeds(call.arguments, definition.limits.argument_bytes):
             raise _Refused("limit", f"not executed: the arguments exceed {definition.limits.argument_bytes:,} bytes")
         tool = _look_up(definition, state, call)
         arguments = _validate(tool, _prepare(tool, call.arguments))
@@ -66,6 +66,11 @@ async def _admit(
     except _Refused as refused:
         return CallRefused(turn, index, refused.stage, refused.message)
     return CallAdmitted(turn, index, tool.name, arguments, digest(arguments), _approval(tool, arguments))
+
+
+def _exceeds(text: str, size: int) -> bool:
+    """Whether *text* has more than *size* bytes; only a text that may is encoded."""
+    return len(text) * 4 > size and (len(text) > size or len(text.encode("utf-8", "replace")) > size)
 
 
 def _look_up(definition: AnyDefinition, state: RunState, call: ToolCall) -> Tool[..., object]:

@@ -5,6 +5,7 @@ written, by the name of its owner and its field.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from inspect import iscoroutinefunction
 from typing import Final, TypeAlias
 
 from turnwright.canonical import encode, plain
@@ -20,6 +21,7 @@ __all__ = [
     "FLAG",
     "NAME",
     "OPTIONS",
+    "PLAIN",
     "SECONDS",
     "SIZE",
     "TEXT",
@@ -96,6 +98,7 @@ SIZE: Final[Rule] = (_whole(1), "a whole number of at least 1")
 SECONDS: Final[Rule] = (_is_seconds, "a number of seconds, more than 0")
 AMOUNTS: Final[Rule] = (_are_amounts, "a mapping of budget axes to whole numbers from 0 to 2**53")
 CALLABLE: Final[Rule] = (callable, "a function")
+PLAIN: Final[Rule] = (lambda value: callable(value) and not iscoroutinefunction(value), "a plain function, not async")
 CALLABLES: Final[Rule] = (lambda value: all([callable(each) for each in value]), "a list of functions")  # type: ignore[attr-defined]
 OPTIONS: Final[Rule] = (_is_json, "an object of JSON values")
 DESCRIPTIVE: Final[Rule] = (_is_descriptive, "a mapping that has a JSON form")

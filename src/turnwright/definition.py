@@ -14,11 +14,11 @@ from attrs import field
 from turnwright.canonical import digest, plain
 from turnwright.declarations import (
     AMOUNTS,
-    CALLABLE,
     CALLABLES,
     COUNT,
     NAME,
     OPTIONS,
+    PLAIN,
     SECONDS,
     SIZE,
     TEXT,
@@ -143,9 +143,12 @@ _RULES: Final[tuple[tuple[str, Rule], ...]] = (
     ("name", NAME),
     ("instruction", TEXT),
     ("tools", (lambda value: isinstance(value, tuple) and CALLABLES[0](value), "a list of tools and functions")),
-    ("render", optional(CALLABLE)),
+    ("render", optional(PLAIN)),
     ("check_output", CALLABLES),
-    ("tool_choice", (lambda value: isinstance(value, str) or callable(value), "a word, a tool's name or a function")),
+    (
+        "tool_choice",
+        (lambda value: isinstance(value, str) or PLAIN[0](value), "a word, a tool's name or a plain function"),
+    ),
     ("guards", CALLABLES),
     ("repairs", COUNT),
     ("options", OPTIONS),

@@ -14,10 +14,10 @@ from turnwright.canonical import encode, plain
 from turnwright.decide import standing
 from turnwright.definition import AgentDefinition, AnyDefinition, Durability
 from turnwright.driver import LEASE_SECONDS, Driver, Watch
-from turnwright.errors import PortError, RunBusy, RunError, RunMismatch, UnknownRun, UnusablePorts
-from turnwright.facts import RunOpened, RunSuspended
+from turnwright.errors import InvalidValue, PortError, RunBusy, RunError, RunMismatch, UnknownRun, UnusablePorts
+from turnwright.facts import RunCompleted, RunOpened, RunSuspended
 from turnwright.inbox import Approve, Deny, Resolve
-from turnwright.messages import UserMessage
+from turnwright.messages import UserMessage, flaw_of_parts
 from turnwright.outcomes import Outcome
 from turnwright.ports import Busy, Decision, Lease
 from turnwright.racing import Interrupted, Race
@@ -139,7 +139,10 @@ def validated(definition: AgentDefinition[InputT, OutputT], value: InputT) -> Op
     """Check the input before any work."""
     json = definition.input_schema.accept(definition.input_schema.dump(value))
     if definition.render is not None:
-        return Opening(json, (UserMessage(definition.render(value)),))
+        message = UserMessage(definition.render(value))
+        if wrong := flaw_of_parts(message.parts):
+            raise TypeError(f"agent {definition.name!r}: render gives text or parts: {wrong}")
+        return Opening(json, (message,))
     return Opening(json, (UserMessage(json if isinstance(json, str) else encode(json).decode()),))
 
 
@@ -160,6 +163,8 @@ async def open_and_drive(
     _refuse_unusable(definition, ports, require)
     if run_id is None:
         run_id = ports.ids.new_id()
+        if not _is_run_id(run_id):
+            raise PortError(f"the ids port gave {run_id!r:.160}, which is no id")
     race = Race(ports.clock, ports.cancellation, grace=ports.grace, deadline=deadline)
     race.start()
     try:
@@ -212,14 +217,16 @@ async def _open(
     await driver.hear(words)
 
 
+def _is_run_id(run_id: object) -> bool:
+    return isinstance(run_id, str) and 0 < len(run_id) <= 128 and run_id.isprintable() and " " not in run_id
+
+
 def _check(run_id: object, max_turns: object, deadline: object, require: object) -> None:
     """Refuse options that no run can have."""
-    if run_id is not None and not (
-        isinstance(run_id, str) and 0 < len(run_id) <= 128 and run_id.isprintable() and " " not in run_id
-    ):
+    if run_id is not None and not _is_run_id(run_id):
         message = f"a run id is 1 to 128 printable characters without spaces, not {run_id!r:.160}"
         raise ValueError(message)
-    if max_turns is not None and (type(max_turns) is not int or max_turns < 1):
+    if max_turns is not None and not (type(max_turns) is int and 1 <= max_turns <= 2**53):
         message = f"max_turns is a whole number of at least 1, not {max_turns!r}"
         raise ValueError(message)
     if deadline is not None and not (
@@ -274,7 +281,14 @@ def _recognise(driver: Driver, definition: AnyDefinition, opening: Opening | Non
         raise RunMismatch(opened.run_id, f"run {opened.run_id!r} was opened with another input; use another run id")
     suspended = driver.state.suspended
     waiting = suspended is not None and suspended.reason == "definition"
-    if driver.state.ended is None and driver.state.fingerprint != definition.fingerprint and not waiting:
+    ended = driver.state.ended
+    if isinstance(ended, RunCompleted) and driver.state.fingerprint != definition.fingerprint:
+        try:
+            definition.output_schema.accept(ended.output)  # type: ignore[arg-type] # JSON
+        except InvalidValue as error:
+            message = f"run {opened.run_id!r} was completed under another definition, with another output: {error}"
+            raise RunMismatch(opened.run_id, message) from error
+    if ended is None and driver.state.fingerprint != definition.fingerprint and not waiting:
         driver.note(RunSuspended("definition", "fingerprint", f"opened by another version of {opened.definition!r}"))
 
 

@@ -25,6 +25,7 @@ from turnwright.declarations import (
     DESCRIPTIVE,
     FLAG,
     NAME,
+    PLAIN,
     SECONDS,
     SIZE,
     TEXT,
@@ -185,7 +186,7 @@ class Tool(Generic[P, R_co]):
 def _is_approval(approval: object) -> bool:
     if isinstance(approval, int):
         return not isinstance(approval, bool) and approval > 0
-    return approval in ("none", "required") or callable(approval)
+    return approval in ("none", "required") or PLAIN[0](approval)
 
 
 TOOL_CHOICES: Final = ("auto", "required", "none")
@@ -199,11 +200,11 @@ _RULES: Final[tuple[tuple[str, Rule], ...]] = (
     ),
     ("description", TEXT),
     ("capability", CAPABILITY),
-    ("approval", (_is_approval, "none, required, a level of 1 or more, or a predicate")),
+    ("approval", (_is_approval, "none, required, a level of 1 or more, or a plain predicate")),
     ("replay", one_of("never", "safe", "idempotent")),
     ("reconcile", optional(CALLABLE)),
-    ("prepare", optional(CALLABLE)),
-    ("key", optional(CALLABLE)),
+    ("prepare", optional(PLAIN)),
+    ("key", optional(PLAIN)),
     ("cost", AMOUNTS),
     ("sensitivity", one_of("public", "internal", "sensitive", "secret")),
     ("annotations", DESCRIPTIVE),

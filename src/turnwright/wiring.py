@@ -54,3 +54,13 @@ class Ports:
     tenant: str = ""
     grace: float = 5.0
     """How long a cancelled effect may take to end before it is abandoned, in seconds."""
+
+    def __attrs_post_init__(self) -> None:
+        for name in ("scopes", "capabilities"):
+            if isinstance(getattr(self, name), str):
+                message = f"ports: {name} is a collection of names, not one text"
+                raise TypeError(message)
+        grace: object = self.grace
+        if not (isinstance(grace, int | float) and 0 <= grace <= 3600):
+            message = f"ports: grace is a number of seconds from 0 to 3,600, not {grace!r}"
+            raise ValueError(message)

@@ -35,6 +35,11 @@ def contract(**fields: object) -> Tool[..., object]:
     return tool(**fields)(work)  # type: ignore[call-overload,no-any-return]
 
 
+async def later(_: object) -> str:
+    """Answer later."""
+    return "auto"
+
+
 class Nameless:
     """A class that has no JSON form."""
 
@@ -80,6 +85,8 @@ class Nameless:
         ({"check_output": [None]}, "check_output"),
         ({"check_output": ["len"]}, "check_output"),
         ({"guards": [True]}, "guards"),
+        ({"tool_choice": later}, "tool_choice.*plain"),
+        ({"render": later}, "render.*not async"),
         ({"render": "text"}, "render"),
         ({"tools": ["look"]}, "tools"),
         ({"tools": [None]}, "tools"),
@@ -159,6 +166,9 @@ def test_limits_that_limit_nothing_sensible_are_refused(fields: dict[str, object
         ({"reconcile": "ask"}, "reconcile"),
         ({"prepare": "trim"}, "prepare"),
         ({"key": "order"}, "key"),
+        ({"key": later}, "key.*not async"),
+        ({"prepare": later}, "prepare.*not async"),
+        ({"approval": later}, "approval.*plain"),
         ({"capability": 7}, "capability"),
         ({"annotations": {"hook": print}}, "annotations"),
         ({"sequential": "yes"}, "sequential"),

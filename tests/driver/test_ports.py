@@ -308,3 +308,19 @@ async def test_one_set_of_ports_serves_two_loops() -> None:
         return outcome.output
 
     assert ["hi", "hi"] == [await asyncio.to_thread(once, run_id) for run_id in ("r1", "r2")]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"scopes": "tenant"}, "scopes is a collection"),
+        ({"capabilities": "tool.look"}, "capabilities is a collection"),
+        ({"grace": -1.0}, "grace"),
+        ({"grace": float("nan")}, "grace"),
+        ({"grace": "5"}, "grace"),
+    ],
+)
+def test_ports_that_would_be_misread_are_refused_when_they_are_wired(fields: dict[str, object], said: str) -> None:
+    """One text is no set of names: a part of it would have been taken for a grant."""
+    with pytest.raises((TypeError, ValueError), match=said):
+        Ports(model=ScriptedModel([]), **fields)  # type: ignore[arg-type]

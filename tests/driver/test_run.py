@@ -19,6 +19,7 @@ from turnwright import (
     MemoryState,
     ModelError,
     Outcome,
+    PortError,
     Ports,
     RunBusy,
     RunMismatch,
@@ -110,7 +111,7 @@ async def test_the_last_turn_allowed_is_a_whole_one() -> None:
 
 
 @pytest.mark.promise("N-01")
-@pytest.mark.parametrize("turns", [0, -1, True, 1.5, "3"])
+@pytest.mark.parametrize("turns", [0, -1, True, 1.5, "3", 10**30])
 async def test_a_run_needs_a_whole_number_of_turns(turns: object) -> None:
     """What is no number of turns is refused before anything is asked."""
     model = ScriptedModel([text("hi")])
@@ -494,3 +495,39 @@ async def test_an_agent_sees_only_its_own_run() -> None:
     got = await asyncio.gather(*[run_agent(TALKER, f"question {n}", ports) for n in range(50)])
 
     assert [f"question {n}" for n in range(50)] == [each.output for each in got if isinstance(each, Completed)]
+
+
+@pytest.mark.parametrize("made", [7, ["hi"], [None], {"text": "hi"}])
+async def test_a_rendering_that_is_no_message_is_refused_before_any_work(made: object) -> None:
+    """What the definition makes of an input is text or parts; else nothing is opened."""
+    model, state = ScriptedModel([text("hi")]), MemoryState()
+    odd = replace(TALKER, render=lambda _: made)  # type: ignore[arg-type,return-value]
+
+    with pytest.raises(TypeError):
+        await run_agent(odd, "hello", Ports(model=model, state=state), run_id="r1")
+    assert ([], []) == (model.requests, [*await state.load("r1")])
+
+
+@pytest.mark.parametrize("made", ["", "a b", 7, None])
+async def test_an_ids_port_that_gives_no_id_is_an_error_of_the_port(made: object) -> None:
+    """A run without a name of its own is not begun."""
+
+    class Ids:
+        def new_id(self) -> str:
+            return made  # type: ignore[return-value]
+
+    with pytest.raises(PortError, match="ids port"):
+        await run_agent(TALKER, "hello", Ports(model=ScriptedModel([text("hi")]), ids=Ids()))
+
+
+async def test_a_run_that_ended_with_another_output_is_not_read_as_this_one() -> None:
+    """An outcome of another version is given where it fits the type that is asked for, else refused."""
+    world = Ports(model=ScriptedModel([text("hi")]))
+    await run_agent(TALKER, "hello", world, run_id="r1")
+
+    later = await resume_agent(replace(TALKER, instruction="Talk more."), "r1", world)
+
+    assert isinstance(later, Completed)
+    assert "hi" == later.output
+    with pytest.raises(RunMismatch, match="another output"):
+        await resume_agent(AgentDefinition(name="counter", instruction="Count.", output=int), "r1", world)

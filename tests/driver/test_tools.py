@@ -1005,3 +1005,20 @@ async def test_a_check_sees_the_calls_of_the_run() -> None:
     assert "look first" in model.requests[1].messages[-1].text
     assert isinstance(lazy, Failed)
     assert (("answer: look first",), 3) == (lazy.error.issues, lazy.usage.requests)
+
+
+@pytest.mark.promise("N-06")
+@pytest.mark.parametrize(
+    ("word", "fits"), [("a" * 991, True), ("a" * 992, False), ("é" * 495, True), ("é" * 496, False)]
+)
+async def test_the_size_of_arguments_is_counted_in_bytes(word: str, fits: bool) -> None:
+    """A limit holds for every script alike."""
+
+    @tool
+    async def echo(s: str) -> str:
+        """Echo."""
+        return "heard"
+
+    (result,) = await seen(using(echo, limits=Limits(argument_bytes=999)), raw("echo", f'{{"s":"{word}"}}'))
+
+    assert fits != result.is_error
