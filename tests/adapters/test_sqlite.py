@@ -39,7 +39,7 @@ from turnwright.ports import Appended, Busy, Committed, Lease, Reserved
 from turnwright.testing import ScriptedModel, call, text
 from turnwright_adapters.carried import CarriedContent
 from turnwright_adapters.sealed import AesGcmCipher, new_key
-from turnwright_adapters.sqlite import SqliteBudgets, SqliteIdempotency, SqliteState
+from turnwright_adapters.sqlite import SqliteBudgets, SqliteIdempotency, SqliteState, database as sqlite_database
 from turnwright_adapters.sqlite.mounts import filesystem_of, refuse_network_mount
 from turnwright_adapters.sqlite.schema import MIGRATIONS
 from turnwright_contracts import Author, told
@@ -886,3 +886,19 @@ async def test_what_was_loaded_is_a_copy(tmp_path: Path, make: Callable[[Path], 
     assert before == told(await state.load("r1"))
     if isinstance(state, SqliteState):
         await state.close()
+
+
+async def test_a_store_that_is_collected_while_another_opens_holds_nobody_up(tmp_path: Path) -> None:
+    """The collector may come at any moment, in the thread that holds the lock of all open files."""
+    forgotten = SqliteState(tmp_path / "runs.db")
+    await forgotten.acquire("r", holder="h", seconds=1.0)
+    database = forgotten._database
+    assert database is not None
+
+    with sqlite_database._lock:
+        del forgotten
+        gc.collect()
+
+    async with SqliteState(tmp_path / "runs.db") as again:
+        assert isinstance(await again.acquire("another", holder="h", seconds=1.0), Lease)
+    await asyncio.to_thread(database.join)

@@ -21,7 +21,7 @@ from queue import Empty, SimpleQueue
 from sqlite3 import Connection
 from threading import Lock, Thread
 from time import monotonic
-from typing import Final, Self, TypeVar, cast
+from typing import Final, Self, TypeAlias, TypeVar, cast
 
 from attrs import define
 
@@ -53,7 +53,7 @@ class OnFile:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(os.path.realpath(path))
         self._database: Database | None = None
-        self._leave: Callable[[], object] = lambda: None
+        self._forgotten: weakref.finalize[[], OnFile] | None = None
         self._closed = False
 
     async def close(self) -> None:
@@ -61,7 +61,9 @@ class OnFile:
         self._closed = True
         database, self._database = self._database, None
         if database is not None:
-            self._leave()
+            assert self._forgotten is not None
+            self._forgotten.detach()
+            database.leave()
             await database.finished()
 
     async def __aenter__(self) -> Self:
@@ -100,8 +102,8 @@ class OnFile:
             if self._closed:
                 raise PortError(f"{type(self).__name__}({str(self.path)!r}) is closed; make another one")
             self._database = Database.at(self.path)
-            leave = self._leave = weakref.finalize(self, self._database.leave)
-            leave.atexit = False
+            self._forgotten = weakref.finalize(self, self._database.forget)
+            self._forgotten.atexit = False
         return self._database
 
 
@@ -130,7 +132,14 @@ class Order:
             self.future.set_exception(self.error)
 
 
-def _put(queue: SimpleQueue[Order | None], work: Callable[[Connection], object], *, durable: bool = False) -> Order:
+@define(eq=False)
+class Forgotten:
+    """A user of *database* was collected without having left."""
+
+    database: Database
+
+
+def _put(queue: SimpleQueue[Item], work: Callable[[Connection], object], *, durable: bool = False) -> Order:
     order = Order(work, durable, asyncio.get_running_loop().create_future())
     queue.put(order)
     return order
@@ -141,8 +150,8 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.writes: SimpleQueue[Order | None] = SimpleQueue()
-        self.reads: SimpleQueue[Order | None] = SimpleQueue()
+        self.writes: SimpleQueue[Item] = SimpleQueue()
+        self.reads: SimpleQueue[Item] = SimpleQueue()
         self._users = 0
         self._identity: tuple[int, int] | None = None
         self._synchronous = "FULL"
@@ -171,6 +180,13 @@ class Database:
             if _databases.get(self.path) is self:
                 del _databases[self.path]
         self.end()
+
+    def forget(self) -> None:
+        """`leave`, for the garbage collector, which may call at any moment, in a thread that holds our lock too.
+
+        A put is all that may be done then; the writer's thread does the rest.
+        """
+        self.writes.put(Forgotten(self))
 
     def end(self) -> None:
         """Let the threads do what is queued and end."""
@@ -280,16 +296,23 @@ def _close_all() -> None:
         database.join()
 
 
-def _next(queue: SimpleQueue[Order | None], most: int) -> list[Order]:
+Item: TypeAlias = Order | Forgotten | None
+"""What a thread is handed: something to do, word of a lost user, or None at the end."""
+
+
+def _next(queue: SimpleQueue[Item], most: int) -> list[Order]:
     """Wait for an order and take with it what else is there; nothing when the queue has ended."""
     orders: list[Order] = []
     order = queue.get()
     while order is not None:
-        orders.append(order)
-        if len(orders) == most:
-            return orders
+        if isinstance(order, Forgotten):
+            order.database.leave()
+        else:
+            orders.append(order)
+            if len(orders) == most:
+                return orders
         try:
-            order = queue.get_nowait()
+            order = queue.get_nowait() if orders else queue.get()
         except Empty:
             return orders
     if orders:
