@@ -341,7 +341,10 @@ class Driver:
         if not words or self.state.ended is not None:
             return False
         for position, word in words:
-            self._receive(position, word)
+            if inbox is not None:
+                _refuse_odd(position, word)
+            if position > self.state.inbox:  # a port may repeat itself
+                self._receive(position, word)
         return any([isinstance(word, Cancel) for _, word in words])
 
     # --- one wave
@@ -517,3 +520,16 @@ class Driver:
         giving = self.ports.state.release(self.run_id, self._lease.epoch)
         with suppress(Exception):
             await self._race.last(giving)
+
+
+def _refuse_odd(position: object, word: Word) -> None:
+    """Fold nothing from an inbox port that the journal could not hold."""
+    try:
+        journal.encode_word(word)
+        sound = type(position) is int and position > 0
+    except (JournalError, TypeError):
+        sound = False
+    if not sound:
+        raise PortError(
+            f"the inbox port gave {type(word).__name__} at {position!r:.40}, which is no word at a position"
+        )

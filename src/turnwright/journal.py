@@ -69,8 +69,10 @@ def decode(kind: str, version: int, body: bytes, *, position: int) -> Fact:
 
 
 def encode_word(word: Word) -> bytes:
-    """The JSON of an inbox word."""
-    return encode(word)[1]
+    """The JSON of an inbox word. Raises JournalError for what could not be read back: words come from strangers."""
+    body = encode(word)[1]
+    decode_word(body)
+    return body
 
 
 def decode_word(body: bytes) -> Word:

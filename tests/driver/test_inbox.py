@@ -14,8 +14,10 @@ from turnwright import (
     Completed,
     DidNotHappen,
     Happened,
+    JournalError,
     MemoryState,
     Outcome,
+    PortError,
     Ports,
     Suspended,
     journal,
@@ -308,3 +310,54 @@ async def test_a_resolution_that_the_tool_would_not_return_is_refused() -> None:
     assert "in-doubt" == still.reason
     assert isinstance(ended, Completed)
     assert "7" == ended.transcript[2].text
+
+
+async def test_an_inbox_port_that_repeats_itself_is_heard_once() -> None:
+    """A word has a position, and what was folded up to there is not folded again."""
+
+    class Again:
+        async def poll(self, run_id: str, after: int) -> list[tuple[int, Word]]:
+            return [(1, steer("once")), (1, steer("once")), (2, follow("twice"))]
+
+    outcome = await run_agent(TALKER, "go", Ports(model=ScriptedModel([text("one"), text("two")] * 4), inbox=Again()))
+
+    assert isinstance(outcome, Completed)
+    assert ["go", "once", "twice"] == users(outcome)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [(1, None)],
+        [(1, "cancel")],
+        [("1", Cancel())],
+        [(0, Cancel())],
+        [(True, Cancel())],
+        [(1, Steer("go"))],  # type: ignore[arg-type]
+        [(1, Steer(UserMessage((7,))))],  # type: ignore[arg-type]
+        [(1, Cancel(reason=7))],  # type: ignore[arg-type]
+    ],
+)
+async def test_an_inbox_port_that_gives_no_words_is_an_error_of_the_port(words: object) -> None:
+    """What the journal could not hold is not folded; the run can go on with another port."""
+
+    class Odd:
+        async def poll(self, run_id: str, after: int) -> list[tuple[int, Word]]:
+            return words  # type: ignore[return-value]
+
+    world = Ports(model=ScriptedModel([text("one")]), inbox=Odd())
+
+    with pytest.raises(PortError, match="inbox port"):
+        await run_agent(TALKER, "go", world, run_id="r1")
+    assert isinstance(await run_agent(TALKER, "go", replace(world, inbox=None), run_id="r1"), Completed)
+
+
+@pytest.mark.parametrize("word", [Steer("go"), Steer(UserMessage((7,))), Cancel(reason=7), None, "cancel"])  # type: ignore[arg-type]
+async def test_what_is_no_word_does_not_enter_an_inbox(word: object) -> None:
+    """A stranger cannot post what would keep the run from ever being read again."""
+    world = Ports(model=ScriptedModel([call("none"), text("done")]))
+    await run_agent(TALKER, "go", world, run_id="r1", max_turns=1)
+
+    with pytest.raises((JournalError, TypeError)):
+        await world.state.post("r1", word)  # type: ignore[arg-type]
+    assert isinstance(await resume_agent(TALKER, "r1", world, max_turns=2), Completed)
