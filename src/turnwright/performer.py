@@ -36,6 +36,7 @@ from turnwright.facts import (
     CallAdmitted,
     CallFinished,
     CallInDoubt,
+    CallRefused,
     Fact,
     Fault,
     ModelAnswered,
@@ -126,9 +127,11 @@ class Performer:
         match command:
             case AskModel():
                 return self._definition.limits.model_seconds
-            case ExecuteCall():
+            case ExecuteCall() | Reconcile():
                 timeout = self._tool(command.call.name).timeout
                 return FOREVER if timeout is None else timeout
+            case RequestApproval() if command.request.expires_at is not None:
+                return command.request.expires_at - self._ports.clock.now()
             case _:
                 return FOREVER
 
@@ -143,7 +146,16 @@ class Performer:
                 return (ModelFailed(command.turn, command.attempt, "timeout", message, True, limit),)
             case ExecuteCall():
                 return self._unknown(command, why)
-            case _:
+            case AdmitCalls():
+                message = f"not executed: a guard gave up ({why})"
+                return [CallRefused(command.turn, index, "guard", message) for index, _ in command.calls]
+            case CheckOutput():
+                return (RunFailed(Fault("check_output", f"a check of the output gave up: {why}")),)
+            case ConsultBoundary():
+                return (RunFailed(Fault("tool_choice", f"tool_choice gave up: {why}")),)
+            case Reconcile():
+                return (CallInDoubt(command.call.turn, command.call.index, 0, f"reconcile gave up: {why}"),)
+            case RequestApproval():
                 return ()
 
     def interrupted(self, command: Command, why: str) -> Sequence[Fact]:

@@ -11,11 +11,13 @@ import pytest
 from attrs import evolve as replace
 
 from tests.driver.hanging import Hang, agent, ports
-from tests.driver.virtual import leftovers, run
+from tests.driver.virtual import LoopClock, leftovers, run
 from turnwright import (
     AgentDefinition,
     Cancelled,
     Completed,
+    Decision,
+    Failed,
     MemoryState,
     Outcome,
     PortError,
@@ -29,7 +31,7 @@ from turnwright.evidence import Entry, verify
 from turnwright.inbox import Cancel, LateResult, Steer
 from turnwright.memory import MemoryBudgets
 from turnwright.messages import AssistantMessage, UserMessage
-from turnwright.ports import Append, ModelRequest
+from turnwright.ports import Append, ApprovalRequest, ModelRequest
 from turnwright.testing import ScriptedModel, call, text
 
 PLACES = ["model", "tool", "approvals", "context", "guard", "check", "reserve", "settle", "inbox", "read", "append"]
@@ -522,3 +524,104 @@ async def test_many_cancelled_runs_leave_nothing() -> None:
     for turns in range(25):
         await scene(turns)
         assert set() == leftovers()
+
+
+@pytest.mark.case("con-02")
+@pytest.mark.parametrize("where", ["guard", "check", "tool_choice", "approvals", "reconcile"])
+def test_code_that_cancels_itself_gives_up_and_is_not_asked_for_ever(where: str) -> None:
+    """A guard refuses, a check or a tool choice fails the run, an approver leaves it waiting, `reconcile` in doubt."""
+
+    async def scene() -> None:
+        async def give_up(*_: object) -> None:
+            raise asyncio.CancelledError
+
+        def give_up_now(_: object) -> str:
+            raise asyncio.CancelledError
+
+        entered = asyncio.Event()
+
+        @tool(approval="required" if where == "approvals" else "none", reconcile=give_up)
+        async def work() -> str:
+            """Work, or hang."""
+            entered.set()
+            if where == "reconcile":
+                await asyncio.Event().wait()
+            return "worked"
+
+        class Approver:
+            async def request(self, request: ApprovalRequest) -> Decision:
+                raise asyncio.CancelledError
+
+        worker: AgentDefinition[str, str] = AgentDefinition(
+            name="worker",
+            instruction="Work.",
+            tools=[work],
+            guards=[give_up] if where == "guard" else [],
+            check_output=[give_up] if where == "check" else [],
+            tool_choice=give_up_now if where == "tool_choice" else "auto",
+        )
+        world = Ports(model=ScriptedModel([call("work"), text("done")]), approvals=Approver())
+        task = asyncio.create_task(run_agent(worker, "go", world, run_id="r1"))
+        if where == "reconcile":
+            await entered.wait()
+            task.cancel()
+            await asyncio.wait([task])
+            task = asyncio.create_task(resume_agent(worker, "r1", world))
+
+        outcome = await settled(task)
+
+        match where:
+            case "guard":
+                assert isinstance(outcome, Completed)
+                assert "not executed" in outcome.transcript[2].text
+            case "check" | "tool_choice":
+                assert isinstance(outcome, Failed)
+                assert where in outcome.error.code
+            case _:
+                assert isinstance(outcome, Suspended)
+                assert ("in-doubt" if where == "reconcile" else "approval") == outcome.reason
+
+    run(scene())
+
+
+@pytest.mark.promise("N-12")
+@pytest.mark.parametrize("where", ["approvals", "reconcile"])
+def test_whoever_is_asked_about_a_call_is_not_waited_for_for_ever(where: str) -> None:
+    """An approver has until the request expires, `reconcile` as long as its tool; then the run rests."""
+
+    async def scene() -> None:
+        hang, entered, loop = Hang(), asyncio.Event(), asyncio.get_running_loop()
+
+        async def find(_: str) -> None:
+            await hang()
+
+        @tool(approval="required" if where == "approvals" else "none", reconcile=find, timeout=60)
+        async def work() -> str:
+            """Hang."""
+            entered.set()
+            await asyncio.Event().wait()
+            return "never"
+
+        class Approver:
+            async def request(self, request: ApprovalRequest) -> Decision:
+                await hang()
+                return Decision(approved=True)
+
+        worker = AgentDefinition(name="worker", instruction="Work.", tools=[work], approval_seconds=60)
+        world = Ports(model=ScriptedModel([call("work"), text("done")]), approvals=Approver(), clock=LoopClock())
+        task = asyncio.create_task(run_agent(worker, "go", world, run_id="r1"))
+        if where == "reconcile":
+            await entered.wait()
+            task.cancel()
+            await asyncio.wait([task])
+            task = asyncio.create_task(resume_agent(worker, "r1", world))
+        began = loop.time()
+
+        outcome = await settled(task)
+
+        assert isinstance(outcome, Suspended)
+        assert ("in-doubt" if where == "reconcile" else "approval") == outcome.reason
+        assert 59 < loop.time() - began < 60 + world.grace + 1
+        assert (1, set()) == (hang.cancelled, leftovers())
+
+    run(scene())
