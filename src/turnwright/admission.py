@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from types import NoneType
 from typing import TypeGuard
 
-from turnwright.canonical import JSON, decode, digest
+from turnwright.canonical import JSON, decode, digest, plain
 from turnwright.commands import AdmitCalls
 from turnwright.definition import AnyDefinition, Rewrite
 from turnwright.errors import InvalidValue
@@ -142,12 +142,25 @@ async def _guard(definition: AnyDefinition, tool: Tool[..., object], arguments: 
             case None:
                 pass
             case Rewrite(changed):
-                arguments = _validate(tool, dict(changed))  # type: ignore[arg-type]
+                arguments = _validate(tool, _written(tool, changed))
             case str():
                 raise _Refused("guard", verdict or f"{tool.name} was refused")
             case _:
                 raise _Refused("guard", f"{tool.name} was refused: its guard gave {type(verdict).__name__}")
     return arguments
+
+
+def _written(tool: Tool[..., object], changed: object) -> JSON:
+    """What a guard wrote, as JSON."""
+    try:
+        written = plain(changed)
+    except InvalidValue as error:
+        raise _Refused("guard", f"{tool.name} was refused: its guard wrote what is no JSON: {error}") from error
+    if not isinstance(written, dict):
+        raise _Refused(
+            "guard", f"{tool.name} was refused: its guard wrote {_kind(written)}, not an object of arguments"
+        )
+    return written
 
 
 def _approval(tool: Tool[..., object], arguments: dict[str, JSON]) -> int:

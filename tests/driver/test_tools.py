@@ -1022,3 +1022,44 @@ async def test_the_size_of_arguments_is_counted_in_bytes(word: str, fits: bool) 
     (result,) = await seen(using(echo, limits=Limits(argument_bytes=999)), raw("echo", f'{{"s":"{word}"}}'))
 
     assert fits != result.is_error
+
+
+@pytest.mark.promise("N-06", "N-07")
+@pytest.mark.parametrize(
+    "written", [None, [1], "n", 7, {"n": object()}, {"n": [object()]}, {7: 1}, {"n": float("nan")}, {"n": "\ud800"}, {}]
+)
+async def test_a_rewriting_that_is_no_set_of_arguments_refuses_the_call(written: object) -> None:
+    """A guard that writes nonsense stops the call, not the run."""
+    entered: list[object] = []
+
+    @tool
+    async def take(n: list[int]) -> str:
+        """Take."""
+        entered.append(n)
+        return "taken"
+
+    guard = lambda *_: Rewrite(written)  # type: ignore[arg-type]  # noqa: E731
+    (result,) = await seen(using(take, guards=[guard]), call("take", n=[1]))
+
+    assert (True, []) == (result.is_error, entered)
+
+
+async def test_a_rewriting_may_hold_values_of_python() -> None:
+    """Tuples and the like become what JSON has for them, and that is what runs and is recorded."""
+    got: list[object] = []
+    calls: list[object] = []
+
+    @tool
+    async def take(n: list[int]) -> str:
+        """Take."""
+        got.append(n)
+        return "taken"
+
+    agent = using(
+        take,
+        guards=[lambda *_: Rewrite({"n": (1, 2)})],
+        check_output=[lambda _, made: calls.extend([each.arguments for each in made])],
+    )
+    await seen(agent, call("take", n=[7]))
+
+    assert ([[1, 2]], [{"n": [1, 2]}]) == (got, calls)
