@@ -98,8 +98,6 @@ async def replay_agent(definition: AnyDefinition, run_id: str, ports: Ports) -> 
         return Replay(run_id, error.position - 1, Divergence(error.position, "evidence", "chain", str(error)))
     engine = _Engine(definition, ports)
     for position, (fact, entry) in enumerate(zip(facts, entries, strict=True), start=1):
-        if isinstance(fact, RunSuspended | RunResumed):
-            engine.due.clear()  # what the wave had left was interrupted, or denied by a budget
         if not isinstance(fact, FROM_OUTSIDE) and not (
             isinstance(fact, RunSuspended) and fact.reason in CHOSEN_OUTSIDE
         ):

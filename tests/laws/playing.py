@@ -1,31 +1,58 @@
-"""Play a drawn conversation to its end, saying yes to whatever is asked, and keep what was seen on the way."""
+"""Play a drawn conversation to its end in a drawn world, and keep what was seen on the way."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import cycle
 
-from attrs import define, field
+from attrs import define, field, frozen
+from hypothesis import strategies as st
 
 from turnwright import (
     AgentStream,
     Decision,
     MemoryState,
+    ModelError,
     Outcome,
     Ports,
     Suspended,
-    resume_agent,
     run_agent,
     stream_agent,
 )
 from turnwright.deltas import Delta
-from turnwright.inbox import Resolve
+from turnwright.errors import ModelErrorKind
+from turnwright.inbox import Approve, Deny, Resolve, Word
 from turnwright.lifecycle import LifecycleEvent
+from turnwright.messages import AssistantMessage
+from turnwright.ports import ModelRequest
 from turnwright.testing import ScriptedModel
-from turnwright.testing.strategies import Sketch
+from turnwright.testing.strategies import Sketch, decisions, model_failures, steering
 from turnwright.tools import ToolContext
 
 RUN = "run"
 YES = Decision(approved=True, by="ada", level=9)
+
+
+@frozen
+class Weather:
+    """What disturbs a conversation: by turn, what somebody says while the model answers, and how its first attempt
+    fails; and what is decided, one decision after another, over the calls that wait.
+    """
+
+    said: Mapping[int, Word] = field(factory=dict)
+    failures: Mapping[int, ModelErrorKind] = field(factory=dict)
+    decisions: tuple[Decision, ...] = (YES,)
+
+
+CALM = Weather()
+
+
+def weathers() -> st.SearchStrategy[Weather]:
+    """Any weather; in the end somebody approves."""
+    turns = st.integers(1, 4)
+    failures = st.dictionaries(turns, model_failures().map(lambda drawn: drawn[0]), max_size=2)
+    decided = st.lists(decisions(), max_size=3).map(lambda drawn: (*drawn, YES))
+    return st.builds(Weather, st.dictionaries(turns, steering(), max_size=2), failures, decided)
 
 
 @define
@@ -38,36 +65,74 @@ class Played:
     seen: list[Delta | LifecycleEvent] = field(factory=list)
 
 
-def ports(sketch: Sketch, *, chunk: int | None = None, state: MemoryState | None = None) -> tuple[Ports, ScriptedModel]:
+class _InWeather:
+    """A model that is spoken over, and fails, as the weather says."""
+
+    def __init__(self, model: ScriptedModel, state: MemoryState, weather: Weather) -> None:
+        self._model = model
+        self._state = state
+        self._weather = weather
+
+    async def complete(self, request: ModelRequest) -> AssistantMessage:
+        if request.attempt == 1:
+            word = self._weather.said.get(request.turn)
+            if word is not None:
+                await self._state.post(RUN, word)
+            kind = self._weather.failures.get(request.turn)
+            if kind is not None:
+                raise ModelError(kind, "no luck")
+        return await self._model.complete(request)
+
+
+def ports(
+    sketch: Sketch, *, chunk: int | None = None, state: MemoryState | None = None, weather: Weather = CALM
+) -> tuple[Ports, ScriptedModel]:
     """Ports whose model says what *sketch* says."""
     model = ScriptedModel(sketch.replies, chunk=chunk)
-    return Ports(model=model, state=state or MemoryState()), model
+    state = state or MemoryState()
+    return Ports(model=_InWeather(model, state, weather), state=state), model
 
 
 async def play(
     sketch: Sketch,
     *,
+    weather: Weather = CALM,
     chunk: int | None = None,
     watch: bool = False,
     effect: Callable[[ToolContext], object] = lambda _: None,
 ) -> Played:
-    """Run the conversation of *sketch*; approve every call, and resolve what is in doubt as not having happened."""
-    given, model = ports(sketch, chunk=chunk)
+    """Run the conversation of *sketch* to its end, through every suspension; what is in doubt did not happen."""
+    given, model = ports(sketch, chunk=chunk, weather=weather)
     definition = sketch.definition(effect)
-    seen: list[Delta | LifecycleEvent] = []
-    if watch:
-        outcome = await _watched(stream_agent(definition, "go", given, run_id=RUN), seen)
-    else:
-        outcome = await run_agent(definition, "go", given, run_id=RUN)
-    for _ in range(12):
-        if not isinstance(outcome, Suspended) or outcome.reason not in ("approval", "in-doubt"):
+    played = Played(None, given, model)  # type: ignore[arg-type]
+    decided = cycle(weather.decisions)
+    for _ in range(20):
+        if watch:
+            played.outcome = await _watched(stream_agent(definition, "go", given, run_id=RUN), played.seen)
+        else:
+            played.outcome = await run_agent(definition, "go", given, run_id=RUN)
+        if (
+            not isinstance(played.outcome, Suspended)
+            or played.outcome.reason == "max_turns"
+            or _is_over(played.outcome)
+        ):
             break
-        for each in outcome.pending:
-            if each.kind == "in-doubt":
-                await given.state.post(RUN, Resolve(each.effect_id, happened=False))
-        asked = [each.effect_id for each in outcome.pending if each.kind == "approval"]
-        outcome = await resume_agent(definition, RUN, given, decisions=dict.fromkeys(asked, YES))
-    return Played(outcome, given, model, seen)
+        for pending in played.outcome.pending:
+            await given.state.post(RUN, _answer(pending.effect_id, pending.kind, next(decided)))
+    return played
+
+
+def _is_over(outcome: Suspended) -> bool:
+    """Whether the script has no more to say, which more tries would not change."""
+    return outcome.reason == "model" and outcome.detail == "invalid_request" and "the script has" in outcome.message
+
+
+def _answer(effect_id: str, kind: str, decision: Decision) -> Word:
+    if kind == "in-doubt":
+        return Resolve(effect_id, happened=False)
+    if decision.approved:
+        return Approve(effect_id, by=decision.by, level=decision.level)
+    return Deny(effect_id, decision.reason, decision.by)
 
 
 async def _watched(stream: AgentStream[str], seen: list[Delta | LifecycleEvent]) -> Outcome[str]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tests.core.histories import opened, turn
-from tests.laws.playing import play, ports
+from tests.laws.playing import Weather, play, ports, weathers
 from turnwright import AgentDefinition, MemoryState, PortError, Ports, run_agent, stream_agent
 from turnwright.deltas import TextDelta
 from turnwright.evidence import Entry
@@ -50,11 +50,11 @@ def unbalanced(events: Iterable[LifecycleEvent]) -> list[str]:
 
 
 @pytest.mark.promise("N-15")
-@given(sketches(), st.integers(1, 3))
+@given(sketches(), weathers(), st.integers(1, 3))
 @settings(max_examples=60)
-async def test_events_balance_to_the_end(sketch: Sketch, chunk: int) -> None:
-    """From start to rest, whatever the model says and the tools do."""
-    played = await play(sketch, chunk=chunk, watch=True)
+async def test_events_balance_to_the_end(sketch: Sketch, weather: Weather, chunk: int) -> None:
+    """From start to rest, over every rest between, whatever the model says, the tools do and people decide."""
+    played = await play(sketch, weather=weather, chunk=chunk, watch=True)
 
     events = [each for each in played.seen if hasattr(each, "seq")]
 
@@ -62,7 +62,7 @@ async def test_events_balance_to_the_end(sketch: Sketch, chunk: int) -> None:
     assert sorted({each.seq for each in events}) == [each.seq for each in events]  # type: ignore[union-attr]
 
 
-@given(sketches(), st.integers(0, 25))
+@given(sketches(), st.integers(0, 40))
 @settings(max_examples=60)
 async def test_events_balance_when_the_run_is_cancelled_anywhere(sketch: Sketch, steps: int) -> None:
     """A cancelled run closes what it opened, and tells so."""
@@ -87,6 +87,25 @@ async def test_events_balance_when_the_run_is_cancelled_anywhere(sketch: Sketch,
 
     assert run.done()
     assert [] == unbalanced(events)
+
+
+async def test_a_call_that_is_interrupted_is_closed_with_its_run() -> None:
+    """One that may run again has no result and no doubt: whoever watches is told that it ended without."""
+    sketch = Sketch((ToolSketch("look", replay="safe", pauses=1000),))
+    given_ = Ports(model=ScriptedModel([call("look"), text("done")]))
+    events: list[LifecycleEvent] = []
+    lifecycle = Lifecycle(events.append)
+    reached = asyncio.Event()
+    definition = sketch.definition(lambda _: reached.set())
+    options = {"opening": validated(definition, "go"), "run_id": "run", "max_turns": 8, "deadline": None}
+    run = asyncio.ensure_future(open_and_drive(definition, given_, watch=lifecycle, **options))  # type: ignore[arg-type]
+    await reached.wait()
+
+    run.cancel()
+    await asyncio.wait([run])
+
+    assert [] == unbalanced(events)
+    assert [None] == [event.result for event in events if isinstance(event, ToolExecutionEnd)]
 
 
 async def told(definition: AgentDefinition[str, str], given_: Ports) -> list[LifecycleEvent]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 
-from tests.laws.playing import play
+from tests.laws.playing import Weather, play, weathers
 from turnwright.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from turnwright.testing.strategies import Sketch, sketches
 
@@ -30,10 +30,12 @@ def unpaired(messages: Sequence[Message]) -> list[str]:
 
 
 @pytest.mark.promise("N-07")
-@given(sketches())
+@given(sketches(), weathers())
 @settings(max_examples=80)
-async def test_every_request_is_a_valid_history(sketch: Sketch) -> None:
-    """Denied, refused, failed, repaired and doubted calls all leave a history that a provider accepts."""
-    played = await play(sketch)
+async def test_every_request_is_a_valid_history(sketch: Sketch, weather: Weather) -> None:
+    """Denied, refused, failed, repaired and doubted calls, steering and lost requests all leave a history that a
+    provider accepts.
+    """
+    played = await play(sketch, weather=weather)
 
     assert [] == [breach for request in played.model.requests for breach in unpaired(request.messages)]

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from types import FrameType
 
 import pytest
 
 from turnwright import AgentDefinition, Completed, MemoryState, Ports, run_agent, tool
 from turnwright.evidence import Entry
-from turnwright.ports import Append
+from turnwright.messages import AssistantMessage
+from turnwright.ports import Append, ModelRequest
 from turnwright.testing import ScriptedModel, call, text
 
 
@@ -55,6 +61,36 @@ async def test_turn_200_writes_what_turn_50_writes() -> None:
 
     assert kinds_50 == kinds_200
     assert abs(bytes_200 - bytes_50) <= 40
+
+
+@pytest.mark.promise("T-08")
+def test_turn_200_takes_as_many_operations_as_turn_50() -> None:
+    """Every step of the interpreter counts, so that no loop over the past can hide in the engine."""
+    counted = 0
+    marks: list[int] = []
+
+    def count(frame: FrameType, event: str, arg: object) -> Callable[..., object]:
+        nonlocal counted
+        counted += event == "opcode"
+        frame.f_trace_opcodes = True
+        return count
+
+    class Marking(ScriptedModel):
+        async def complete(self, request: ModelRequest) -> AssistantMessage:
+            marks.append(counted)
+            return await super().complete(request)
+
+    model = Marking([*[call("add", a=1000 + turn, b=2) for turn in range(220)], text("done")])
+    adder = AgentDefinition(name="adder", instruction="Add.", tools=[add])
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        asyncio.run(run_agent(adder, "go", Ports(model=model), max_turns=999))
+    finally:
+        sys.settrace(before)
+
+    steps = [later - earlier for earlier, later in pairwise(marks)]
+    assert statistics.median(steps[45:55]) == statistics.median(steps[195:205])
 
 
 @pytest.mark.promise("T-08")

@@ -7,7 +7,7 @@ import pytest
 from attrs import evolve as replace
 from hypothesis import given, settings
 
-from tests.laws.playing import RUN, play
+from tests.laws.playing import RUN, Weather, play, weathers
 from turnwright import AgentDefinition, JournalError, ModelError, Ports, replay_agent, run_agent, tool
 from turnwright.evidence import verify
 from turnwright.inbox import Deny, Steer
@@ -19,11 +19,11 @@ CANARY = "kanarienvogel"
 
 
 @pytest.mark.promise("N-14")
-@given(sketches())
+@given(sketches(), weathers())
 @settings(max_examples=60)
-async def test_evidence_is_the_projection_of_the_journal(sketch: Sketch) -> None:
+async def test_evidence_is_the_projection_of_the_journal(sketch: Sketch, weather: Weather) -> None:
     """One item a fact, in order; the outcome's head is that of the chain, and all of it follows from the facts."""
-    played = await play(sketch)
+    played = await play(sketch, weather=weather)
 
     evidence = await played.ports.state.evidence(RUN)
     replayed = await replay_agent(sketch.definition(), RUN, played.ports)

@@ -10,7 +10,7 @@ from attrs import evolve as replace
 from hypothesis import given, settings
 
 from tests.driver.virtual import LoopClock, run
-from tests.laws.playing import RUN, play
+from tests.laws.playing import RUN, Weather, play, weathers
 from turnwright import (
     AgentDefinition,
     Completed,
@@ -40,11 +40,11 @@ class Forbidden:
 
 
 @pytest.mark.promise("N-20")
-@given(sketches())
+@given(sketches(), weathers())
 @settings(max_examples=60)
-async def test_every_journal_replays_without_effects(sketch: Sketch) -> None:
+async def test_every_journal_replays_without_effects(sketch: Sketch, weather: Weather) -> None:
     """Under its own definition nothing diverges, nothing is asked, nothing happens."""
-    played = await play(sketch)
+    played = await play(sketch, weather=weather)
     effects: list[object] = []
 
     replayed = await replay_agent(

@@ -7,7 +7,7 @@ from collections import deque
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tests.laws.playing import play
+from tests.laws.playing import Weather, play, weathers
 from turnwright import streaming
 from turnwright.deltas import TextDelta, ToolCallDelta
 from turnwright.streaming import _Feed
@@ -15,13 +15,13 @@ from turnwright.testing.strategies import Sketch, chunkings, sketches
 
 
 @pytest.mark.promise("T-06", "N-15")
-@given(sketches(), chunkings())
+@given(sketches(), weathers(), chunkings())
 @settings(max_examples=60)
-async def test_a_watched_run_is_the_run(sketch: Sketch, chunk: int | None) -> None:
+async def test_a_watched_run_is_the_run(sketch: Sketch, weather: Weather, chunk: int | None) -> None:
     """Streaming in any chunking changes nothing of what is recorded."""
-    plain = await play(sketch)
+    plain = await play(sketch, weather=weather)
 
-    watched = await play(sketch, chunk=chunk, watch=True)
+    watched = await play(sketch, weather=weather, chunk=chunk, watch=True)
 
     assert plain.outcome == watched.outcome
     assert plain.outcome.usage == watched.outcome.usage

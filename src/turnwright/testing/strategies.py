@@ -9,6 +9,7 @@ which tell *effect* of every execution. Needs `pip install 'turnwright[testing]'
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import cache
 from types import NoneType
@@ -64,6 +65,7 @@ Effect: TypeAlias = Callable[[ToolContext], object]
 class ToolSketch:
     """A tool with its contract: it has its effect, and then returns *gives*, or raises *fails* if that is not empty.
 
+    Before and after the effect it lets *pauses* steps of the loop pass, in which it can be interrupted.
     *knows* is what its `reconcile` says of a call in doubt; without one it has no `reconcile`.
     """
 
@@ -73,13 +75,16 @@ class ToolSketch:
     sequential: bool = False
     gives: JSON = "done"
     fails: str = ""
+    pauses: int = 0
     knows: Happened | DidNotHappen | None = None
 
     def make(self, effect: Effect) -> Tool[..., object]:
         """The tool, telling *effect* of every execution."""
 
         async def act(context: ToolContext, n: int = 0) -> JSON:
+            await self._pause()
             effect(context)
+            await self._pause()
             if self.fails:
                 raise RuntimeError(self.fails)
             return self.gives
@@ -95,6 +100,10 @@ class ToolSketch:
             sequential=self.sequential,
             reconcile=None if self.knows is None else reconcile,
         )(act)
+
+    async def _pause(self) -> None:
+        for _ in range(self.pauses):
+            await asyncio.sleep(0)
 
 
 @frozen
@@ -143,6 +152,7 @@ def _tools(name: str) -> st.SearchStrategy[ToolSketch]:
         sequential=st.booleans(),
         gives=st.sampled_from(("done", "", 0, None, False, [], {"id": 7})),
         fails=st.sampled_from(("", "", "", "out of order")),
+        pauses=st.sampled_from((0, 0, 1, 3)),
         knows=st.sampled_from((None, None, Happened("done"), DidNotHappen())),
     )
 
