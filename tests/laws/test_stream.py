@@ -9,7 +9,8 @@ from hypothesis import given, settings, strategies as st
 
 from tests.laws.playing import Weather, play, weathers
 from turnwright import streaming
-from turnwright.deltas import TextDelta, ToolCallDelta
+from turnwright.deltas import ReasoningDelta, TextDelta, ToolCallDelta, UsageDelta
+from turnwright.messages import AssistantMessage, Reasoning, Text, Usage
 from turnwright.streaming import _Feed
 from turnwright.testing.strategies import Sketch, chunkings, sketches
 
@@ -43,14 +44,19 @@ async def test_the_pieces_of_a_call_are_raw_text_that_adds_up(sketch: Sketch, ch
         assert answers[turn].calls[index].arguments == text
 
 
-@pytest.mark.promise("T-06")
-async def test_the_pieces_of_a_text_add_up() -> None:
-    """A viewer who joins the pieces has the answer."""
-    sketch = Sketch(replies=(play_text("Grüße ✓ 🌍"),))
+@pytest.mark.promise("T-06", "N-15")
+@given(st.text(min_size=1), st.text(), chunkings())
+async def test_the_pieces_of_a_text_add_up(said: str, thought: str, chunk: int | None) -> None:
+    """A viewer who joins the pieces has the answer, and apart from it what the model thought, and what it used."""
+    usage = Usage(0, 3, 4)
+    sketch = Sketch(replies=(AssistantMessage((Reasoning(thought), Text(said)), usage=usage),))
 
-    watched = await play(sketch, chunk=1, watch=True)
+    watched = await play(sketch, chunk=chunk, watch=True)
 
-    assert "Grüße ✓ 🌍" == "".join([each.text for each in watched.seen if isinstance(each, TextDelta)])
+    first = [each for each in watched.seen if getattr(each, "turn", 0) == 1]
+    assert said == "".join([each.text for each in first if isinstance(each, TextDelta)])
+    assert thought == "".join([each.text for each in first if isinstance(each, ReasoningDelta)])
+    assert [usage] == [each.usage for each in first if isinstance(each, UsageDelta)]
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=12), st.integers(1, 4))
@@ -73,10 +79,3 @@ def test_a_viewer_who_falls_behind_and_catches_up_misses_nothing(reads: list[int
             seen.append(feed.take())
 
     assert said == "".join([each.text for each in seen if isinstance(each, TextDelta)])
-
-
-def play_text(said: str):  # noqa: ANN201 - a reply of the testing face
-    """A reply of text."""
-    from turnwright.testing import text
-
-    return text(said)

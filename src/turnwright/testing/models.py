@@ -16,9 +16,19 @@ from attrs import evolve as replace, frozen
 
 from turnwright import journal
 from turnwright.canonical import encode, plain
-from turnwright.deltas import TextDelta, ToolCallDelta, UsageDelta
+from turnwright.deltas import ReasoningDelta, TextDelta, ToolCallDelta, UsageDelta
 from turnwright.errors import ModelError
-from turnwright.messages import NO_USAGE, AssistantMessage, Part, StopReason, Text, ToolCall, Transcript, Usage
+from turnwright.messages import (
+    NO_USAGE,
+    AssistantMessage,
+    Part,
+    Reasoning,
+    StopReason,
+    Text,
+    ToolCall,
+    Transcript,
+    Usage,
+)
 from turnwright.ports import Model, ModelRequest
 
 __all__ = ["Fails", "RecordedModel", "Reply", "ScriptedModel", "call", "fails", "text"]
@@ -165,12 +175,14 @@ async def _stream(answer: AssistantMessage, request: ModelRequest, chunk: int | 
     assert emit is not None
     index = sent = 0
     for part in answer.parts:
-        whole = part.arguments if isinstance(part, ToolCall) else part.text if isinstance(part, Text) else ""
+        whole = part.arguments if isinstance(part, ToolCall) else getattr(part, "text", "")
         size = chunk or len(whole) or 1
         for start in range(0, len(whole), size):
             piece = whole[start : start + size]
             if isinstance(part, ToolCall):
                 emit(ToolCallDelta(turn, attempt, index, part.name, piece))
+            elif isinstance(part, Reasoning):
+                emit(ReasoningDelta(turn, attempt, piece))
             else:
                 emit(TextDelta(turn, attempt, piece))
             sent += 1
