@@ -28,7 +28,7 @@ from turnwright import (
     tool,
 )
 from turnwright.evidence import Entry, verify
-from turnwright.inbox import Cancel, LateResult, Steer
+from turnwright.inbox import Cancel, LateResult, Steer, Word
 from turnwright.memory import MemoryBudgets
 from turnwright.messages import AssistantMessage, UserMessage
 from turnwright.ports import Append, ApprovalRequest, ModelRequest
@@ -78,6 +78,8 @@ def test_the_cancellation_port_ends_a_wait_for_anything(where: str, stubborn: bo
         else:
             assert isinstance(got, Suspended)
             assert ("cancelled", where == "approvals") == (got.reason, got.pending != ())
+        if not stubborn:
+            assert set() == leftovers()
         hang.let_go()
         await until(lambda: hang.left == hang.entered)
         await ticks()
@@ -114,6 +116,8 @@ def test_a_cancelled_task_lets_the_cancellation_through(where: str, stubborn: bo
         got = await settled(task)
 
         assert isinstance(got, asyncio.CancelledError)
+        if not stubborn:
+            assert set() == leftovers()
         hang.let_go()
         await until(lambda: hang.left == hang.entered)
         await ticks()
@@ -623,5 +627,32 @@ def test_whoever_is_asked_about_a_call_is_not_waited_for_for_ever(where: str) ->
         assert ("in-doubt" if where == "reconcile" else "approval") == outcome.reason
         assert 59 < loop.time() - began < 60 + world.grace + 1
         assert (1, set()) == (hang.cancelled, leftovers())
+
+    run(scene())
+
+
+@pytest.mark.promise("N-12")
+def test_a_broken_signal_costs_no_time_while_a_port_is_slow() -> None:
+    """A run whose signal is lost waits for its ports as it would without one, and does not turn in circles."""
+
+    async def scene() -> None:
+        class Broken:
+            def is_set(self) -> bool:
+                return False
+
+            async def wait(self) -> object:
+                message = "no signal"
+                raise OSError(message)
+
+        class Slow(MemoryState):
+            async def read(self, run_id: str, after: int = 0) -> Sequence[tuple[int, Word]]:
+                await asyncio.sleep(10)
+                return await super().read(run_id, after)
+
+        world = Ports(model=ScriptedModel([text("hi")]), cancellation=Broken(), state=Slow())
+
+        outcome = await run_agent(AgentDefinition(name="talker", instruction="Talk."), "hello", world)
+
+        assert isinstance(outcome, Completed)
 
     run(scene())

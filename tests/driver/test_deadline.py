@@ -51,6 +51,8 @@ def test_whatever_hangs_the_deadline_ends_it(where: str, stubborn: bool) -> None
             assert ("budget", "deadline") == (outcome.reason, outcome.detail)
 
         assert 60 <= clock.now() - 1_800_000_000 <= 60 + 3 * world.grace + 1
+        if not stubborn:
+            assert set() == leftovers()
         hang.let_go()
         for _ in range(8):
             await asyncio.sleep(0)
