@@ -100,9 +100,14 @@ async def play(
     chunk: int | None = None,
     watch: bool = False,
     effect: Callable[[ToolContext], object] = lambda _: None,
+    on: Ports | None = None,
 ) -> Played:
-    """Run the conversation of *sketch* to its end, through every suspension; what is in doubt did not happen."""
+    """Run the conversation of *sketch* to its end, through every suspension; what is in doubt did not happen.
+
+    With *on*, go on with the run that these ports hold.
+    """
     given, model = ports(sketch, chunk=chunk, weather=weather)
+    given = on or given
     definition = sketch.definition(effect)
     played = Played(None, given, model)  # type: ignore[arg-type]
     decided = cycle(weather.decisions)

@@ -5,6 +5,7 @@ Each scenario shape is cut at every call that leaves the engine, by every kind o
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,8 +14,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import turnwright.decide
+from tests.laws.playing import RUN, Weather, play, ports, weathers
 from tests.laws.test_history import unpaired
-from turnwright import AgentDefinition, Happened, Ports, RunCall, tool
+from turnwright import AgentDefinition, Happened, Ports, RunCall, replay_agent, run_agent, tool
 from turnwright.commands import ExecuteCall
 from turnwright.facts import CallStarted
 from turnwright.state import CallState, RunState
@@ -139,6 +141,37 @@ def test_no_death_breaks_a_law_of_a_drawn_agent(sketch: Sketch, data: st.DataObj
         assert [] == [str(each) for each in report.violations]
         if all([each.replay == "never" for each in sketch.tools]):
             assert [] == [effect for effect, times in (Counter(effects) - calmly).items() if times > 1]
+    assert [] == [breach for request in model.requests for breach in unpaired(request.messages)]
+
+
+@pytest.mark.promise("N-05", "N-08")
+@given(sketches(), weathers(), st.lists(st.integers(0, 40), min_size=1, max_size=4))
+@settings(max_examples=60)
+async def test_a_run_that_is_interrupted_anywhere_ends_as_the_calm_one(
+    sketch: Sketch, weather: Weather, interruptions: list[int]
+) -> None:
+    """Interrupted again and again, in the middle of whatever it does, and taken up each time: the answer is the calm
+    run's unless a call is in doubt, no `never` effect happens twice, and the journal replays.
+    """
+    effects: list[str] = []
+    given_, model = ports(sketch, weather=weather)
+    definition = sketch.definition(lambda context: effects.append(context.effect_id))
+    for steps in interruptions:
+        run = asyncio.ensure_future(run_agent(definition, "go", given_, run_id=RUN))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        run.cancel()
+        await asyncio.wait([run])
+
+    calm = await play(sketch, weather=weather)
+    ended = await play(sketch, weather=weather, on=given_, effect=lambda context: effects.append(context.effect_id))
+
+    journal_ = [each.kind for each in await given_.state.load(RUN)]
+    if "CallInDoubt" not in journal_ and "ModelLost" not in journal_:
+        assert (type(calm.outcome), [*calm.outcome.transcript]) == (type(ended.outcome), [*ended.outcome.transcript])
+    if all([each.replay == "never" for each in sketch.tools]):
+        assert len({*effects}) == len(effects)
+    assert None is (await replay_agent(definition, RUN, given_)).divergence
     assert [] == [breach for request in model.requests for breach in unpaired(request.messages)]
 
 
