@@ -51,6 +51,7 @@ __all__ = ["CrashReport", "Fault", "FaultKind", "Violation", "explore_crashes"]
 T = TypeVar("T")
 
 FaultKind: TypeAlias = Literal["before", "lost", "unused", "late", "hidden", "failed"]
+DEATHS: Final = frozenset[FaultKind](("before", "lost", "unused"))
 KINDS: Final[tuple[FaultKind, ...]] = get_args(FaultKind)
 
 RUN: Final = "run"
@@ -259,6 +260,13 @@ class _Scenario:
             broken.append("the run never came to rest")
         elif calm is not None and not _same(self.outcome, calm):
             broken.append(f"the run ended as {self.outcome!r}, the calm one as {calm!r}")
+        elif calm is not None and not isinstance(self.outcome, Suspended):
+            # Where no port lied and nobody was asked what became of a call, the model was told the same.
+            died = {each.kind for each in self._plan} <= DEATHS and not any(
+                [t.reconcile for t in self._definition.tools]
+            )
+            if died and self.outcome.transcript != calm.transcript:
+                broken.append("another conversation was held than in the calm run")
         self.violations = [Violation(self._plan, what) for what in broken]
 
 
