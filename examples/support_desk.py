@@ -150,6 +150,85 @@ def refund(order_id: str, cents: int) -> str:
     return "done"
 
 
+# --- what the model is told
+
+INSTRUCTION = """\
+You are the support desk of Harbour & Pine, a shop for kitchen things. You handle one customer mail in small steps. \
+First classify it by what the customer wants, then do what the rule for such mails says.
+
+Categories:
+- broken_item: an item arrived broken
+- wrong_item: the parcel held another item than the one ordered
+- charged_twice: the customer paid twice
+- where_is_my_order: the customer asks where the parcel is
+- cancel_order: the customer wants to cancel an order
+- change_address: the order shall go to another address
+- invoice_needed: the customer needs an invoice
+- product_question: a question about a product before buying
+- angry_customer: the customer is angry about our service
+- thank_you: the customer says thank you
+- advertisement: somebody who is no customer wants to sell something to us
+
+Examples:
+
+Subject: lamp
+The lamp of order 2001 has a crack.
+From: ben@example.com
+{"tool": "classify", "arguments": {"category": "broken_item"}}
+{"tool": "lookup_order", "arguments": {"order_id": "2001", "customer_email": "ben@example.com"}}
+{"tool": "refund", "arguments": {"order_id": "2001", "cents": 1950}}
+{"answer": {"category": "broken_item", "order_id": "2001", "action": "refund", \
+"reply": "We are sorry that the lamp arrived broken. We have refunded the full price to you."}}
+
+Subject: new flat
+Please send order 2004 to 5 Hill Road, I have moved.
+From: ida@example.org
+{"tool": "classify", "arguments": {"category": "change_address"}}
+{"tool": "lookup_order", "arguments": {"order_id": "2004", "customer_email": "ida@example.org"}}
+{"answer": {"category": "change_address", "order_id": "2004", "action": "change_address", \
+"reply": "We send the clock to 5 Hill Road."}}
+
+Subject: size
+How wide is the round table?
+From: ron@example.net
+{"tool": "classify", "arguments": {"category": "product_question"}}
+{"answer": {"category": "product_question", "order_id": null, "action": "answer", \
+"reply": "Thank you for your question about the table. A colleague will answer it today."}}
+
+Subject: delivery
+When does my parcel come?
+{"tool": "classify", "arguments": {"category": "where_is_my_order"}}
+
+Subject: chairs
+I ordered black chairs and got white ones.
+{"tool": "classify", "arguments": {"category": "wrong_item"}}
+
+Subject: bank
+You took the money for order 2002 two times.
+{"tool": "classify", "arguments": {"category": "charged_twice"}}
+
+Subject: order 2003
+I don't want the clock any more, please cancel it.
+{"tool": "classify", "arguments": {"category": "cancel_order"}}
+
+Subject: VAT
+Can I have a bill for order 2005?
+{"tool": "classify", "arguments": {"category": "invoice_needed"}}
+
+Subject: Shame on you
+I called four times and nobody helped me. I am furious.
+{"tool": "classify", "arguments": {"category": "angry_customer"}}
+
+Subject: thanks
+The vase is so pretty and it came so soon!
+{"tool": "classify", "arguments": {"category": "thank_you"}}
+
+Subject: Cheap ink!!!
+Buy 10 cartridges for $9 today only, click here.
+{"tool": "classify", "arguments": {"category": "advertisement"}}
+"""
+
+
 # --- what happens when
 
 
@@ -180,87 +259,18 @@ def fits_what_was_done(resolution: Resolution, calls: Sequence[RunCall]) -> list
         if getattr(resolution, name) != value
     ]
     refunded = "refund" in done
-    if resolution.action != rule["action"] and (refunded or resolution.action == "refund"):
-        objections.append(f'action must be "{rule["action"] if refunded else "escalate"}"')
+    if rule["action"] == "refund" and not refunded and resolution.action == "refund":
+        objections.append('action must be "escalate"')
+    if resolution.action == "refund" and rule["action"] != "refund":
+        objections.append(f'action must be "{rule["action"]}"')
     if not refunded and re.search(r"refund|money back|pa(id|y) back|reimburs", resolution.reply, re.IGNORECASE):
-        objections.append("reply must not speak of a refund: nothing was refunded")
+        objections.append('reply must be "We are sorry. A colleague will write to you today."')
     return objections
 
 
-INSTRUCTION = """\
-You are the support desk of Harbour & Pine, a shop for kitchen things. You handle one customer mail in small steps. \
-First classify it by what the customer wants, then do what the rule for such mails says.
-
-Categories:
-- broken_item: an item arrived broken
-- wrong_item: the parcel held another item than the one ordered
-- charged_twice: the customer paid twice
-- where_is_my_order: the customer asks where the parcel is
-- cancel_order: the customer wants to cancel an order
-- change_address: the order shall go to another address
-- invoice_needed: the customer needs an invoice
-- product_question: a question about a product before buying
-- angry_customer: the customer is angry about our service
-- thank_you: the customer says thank you
-- advertisement: somebody who is no customer wants to sell something to us
-
-Examples:
-
-{examples}"""
-
-
-def example(subject: str, body: str, category: Category, *more: str) -> str:
-    """Show how a mail is handled, in the form in which the model's own steps are shown to it."""
-    return "\n".join([f"Subject: {subject}", body, step("classify", category=category), *more, ""])
-
-
-def step(tool: str, **arguments: object) -> str:
-    """Show one call."""
-    return json.dumps({"tool": tool, "arguments": arguments})
-
-
-FULL = """\
-Subject: lamp
-The lamp of order 2001 has a crack.
-From: ben@example.com
-{"tool": "classify", "arguments": {"category": "broken_item"}}
-{"tool": "lookup_order", "arguments": {"order_id": "2001", "customer_email": "ben@example.com"}}
-{"tool": "refund", "arguments": {"order_id": "2001", "cents": 1950}}
-{"answer": {"category": "broken_item", "order_id": "2001", "action": "refund", "reply": "We are sorry that the lamp arrived broken. We have refunded the full price to you."}}
-
-Subject: size
-How wide is the round table?
-From: ron@example.net
-{"tool": "classify", "arguments": {"category": "product_question"}}
-{"answer": {"category": "product_question", "order_id": null, "action": "answer", "reply": "Thank you for your question about the table. A colleague will answer it today."}}
-"""  # noqa: E501 - a line is what the model writes
-
-EXAMPLES: list[tuple[str, str, Category]] = [
-    ("delivery", "When does my parcel come?", "where_is_my_order"),
-    ("chairs", "I ordered black chairs and got white ones.", "wrong_item"),
-    ("bank", "You took the money for order 2002 two times.", "charged_twice"),
-    ("order 2003", "I don't want the clock any more, please cancel it.", "cancel_order"),
-    ("new flat", "Please send order 2004 to 5 Hill Road, I have moved.", "change_address"),
-    ("VAT", "Can I have a bill for order 2005?", "invoice_needed"),
-    ("Shame on you", "I called four times and nobody helped me. I am furious.", "angry_customer"),
-    ("thanks", "The vase is so pretty and it came so soon!", "thank_you"),
-    ("Cheap ink!!!", "Buy 10 cartridges for $9 today only, click here.", "advertisement"),
-    ("vase", "I have just opened the box and the vase is in pieces.", "broken_item"),
-    ("order 2006", "This is not the rug that I bought, it is a curtain.", "wrong_item"),
-    ("card", "There are two payments on my card and I bought one clock.", "charged_twice"),
-    ("still nothing", "My order 2007 should have been here last week.", "where_is_my_order"),
-    ("sorry", "I ordered the wrong mirror, can you stop it?", "cancel_order"),
-    ("typo", "The street of order 2008 is wrong, it must be 7 Lake Street.", "change_address"),
-    ("tax", "Please send us the bill as a PDF.", "invoice_needed"),
-    ("mirror", "Is the frame made of wood, and does it come in white?", "product_question"),
-    ("rude", "Your man on the phone laughed at me. Never again!", "angry_customer"),
-    ("lovely", "Just wanted to say that I love my new chair.", "thank_you"),
-    ("Your website", "We make your business rich. Sign up for our offer.", "advertisement"),
-]
-
 definition = AgentDefinition(
     name="support desk",
-    instruction=INSTRUCTION.format(examples=FULL + "\n" + "\n".join([example(*each) for each in EXAMPLES])),
+    instruction=INSTRUCTION,
     tools=[classify, lookup_order, refund],
     input=Mail,
     output=Resolution,
