@@ -156,8 +156,8 @@ class Database:
         self._identity: tuple[int, int] | None = None
         self._synchronous = "FULL"
         name = f"turnwright {path.name}"
-        self._threads = [Thread(target=self._serve_writes, name=f"{name} writer", daemon=True)]
-        self._threads += [Thread(target=self._serve_reads, name=f"{name} reader", daemon=True) for _ in range(READERS)]
+        self._readers = [Thread(target=self._serve_reads, name=f"{name} reader", daemon=True) for _ in range(READERS)]
+        self._threads = [Thread(target=self._serve_writes, name=f"{name} writer", daemon=True), *self._readers]
 
     @staticmethod
     def at(path: Path) -> Database:
@@ -229,6 +229,8 @@ class Database:
             _answer(orders)
             del orders  # it would keep alive whoever ordered last
         if connection is not None:
+            for reader in self._readers:  # of two that close at once, neither is the last, and the log would stay
+                reader.join(GOODBYE_SECONDS)
             connection.close()
 
     def _commit(self, connection: Connection, orders: Sequence[Order]) -> None:
