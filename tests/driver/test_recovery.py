@@ -469,3 +469,68 @@ async def test_a_batch_goes_on_where_it_was_cut() -> None:
     assert isinstance(ended, Completed)
     assert ["ended", "again", "doubt", "again"] == ran
     assert ["ended", "again", "doubt"] == [m.text for m in ended.transcript if isinstance(m, ToolMessage)]
+
+
+@pytest.mark.promise("N-05", "N-12")
+@pytest.mark.parametrize("place", range(1, 5))
+async def test_an_append_that_was_cut_off_is_sent_again_before_anything_else(place: int) -> None:
+    """A run that is cancelled while it writes knows what it wrote: its last word is that it was interrupted."""
+    hanging = asyncio.Event()
+
+    class Slow(MemoryState):
+        appends = 0
+
+        async def append(
+            self, run_id: str, epoch: int, expected: int, append_id: str, facts: Sequence[Entry]
+        ) -> Append:
+            answer = await super().append(run_id, epoch, expected, append_id, facts)
+            self.appends += 1
+            if self.appends == place:
+                hanging.set()
+                await asyncio.Event().wait()
+            return answer
+
+    @tool(replay="safe")
+    async def work() -> str:
+        """Work."""
+        return "worked"
+
+    worker = AgentDefinition(name="worker", instruction="Work.", tools=[work])
+    state = Slow()
+    ports = Ports(model=ScriptedModel([call("work"), text("done")]), state=state)
+    task = asyncio.create_task(run_agent(worker, "go", ports, run_id="r1"))
+    await hanging.wait()
+    task.cancel()
+    await asyncio.wait([task])
+
+    kinds = [item.kind for item in await state.evidence("r1")]
+    ended = await resume_agent(worker, "r1", ports)
+
+    assert task.cancelled()
+    assert ("run_completed" if place == 4 else "run_suspended") == kinds[-1]
+    assert isinstance(ended, Completed)
+    assert [*range(1, len(kinds) + 1)] == [entry.seq for entry in await state.load("r1")][: len(kinds)]
+    verify(await state.evidence("r1"))
+
+
+@pytest.mark.promise("N-10")
+async def test_a_journal_that_somebody_else_wrote_to_stops_the_run() -> None:
+    """Two drivers that share an epoch cannot both write: the second is told, and starts nothing more."""
+    ran: list[int] = []
+    state = MemoryState()
+
+    @tool
+    async def work() -> str:
+        """Work, while another writes."""
+        ran.append(1)
+        entries = state._runs["r1"].entries
+        entries.append(entries[-1])
+        return "worked"
+
+    worker = AgentDefinition(name="worker", instruction="Work.", tools=[work])
+    model = ScriptedModel([call("work"), call("work"), text("done")])
+
+    with pytest.raises(LostLease, match="another holder wrote"):
+        await run_agent(worker, "go", Ports(model=model, state=state), run_id="r1")
+
+    assert ([1], 1) == (ran, len(model.requests))
