@@ -428,14 +428,17 @@ def test_a_cancelled_wait_for_a_place_takes_none() -> None:
 def test_a_place_given_to_one_who_goes_away_goes_to_the_next() -> None:
     """Also in the very moment in which the place becomes free."""
     model = Played(Step(seconds=1.0))
-    gateway = over(Route("a", model, concurrent=1, patience=100.0))
+    tasks: list[asyncio.Future[AssistantMessage]] = []
+    gateway = over(
+        Route("a", model, concurrent=1, patience=100.0),
+        # The place is given in this step of the loop, and taken in the next, after the cancellation.
+        on_attempt=lambda _: asyncio.get_running_loop().call_soon(tasks[1].cancel),
+    )
 
     async def scenario() -> None:
-        first, second, third = [asyncio.ensure_future(gateway.complete(asked())) for _ in range(3)]
-        await asyncio.sleep(0)
-        first.add_done_callback(lambda _: second.cancel())
-        await asyncio.wait([first, second, third])
-        assert second.cancelled()
+        tasks.extend([asyncio.ensure_future(gateway.complete(asked())) for _ in range(3)])
+        await asyncio.wait(tasks)
+        assert [False, True, False] == [task.cancelled() for task in tasks]
 
     run(scenario())
     assert 2 == model.tries
