@@ -62,7 +62,7 @@ class UsageDelta:
 
 @frozen
 class AttemptReset:
-    """The attempt is lost: drop what was shown of it."""
+    """The attempt is lost: drop what was shown of it. What comes of it afterwards is a try of a gateway's own, anew."""
 
     turn: int
     attempt: int

@@ -253,7 +253,9 @@ class Lifecycle:
     def delta(self, delta: Delta) -> None:
         """Take a delta: the first of an attempt opens its message."""
         if isinstance(delta, AttemptReset):
+            spoken = self._spoken
             self._finish_speaking(None, "lost")
+            self._spoken = spoken  # a gateway tries again within the attempt that it was asked for
         elif self._speaking is None and self._agent_open and (delta.turn, delta.attempt) > self._spoken:
             self._say(delta.turn, delta.attempt)  # a late piece of an abandoned attempt opens nothing
 
