@@ -11,10 +11,11 @@ from hypothesis import given, settings, strategies as st
 
 from tests.driver.virtual import leftovers, run
 from tests.gateway.routes import OK, Played, Step, Viewer, asked, fail, last, over, told
-from turnwright import AgentDefinition, Completed, Ports, Suspended, run_agent
+from turnwright import AgentDefinition, Completed, Ports, Suspended, run_agent, stream_agent
 from turnwright.deltas import AttemptReset, TextDelta
 from turnwright.errors import ModelError, ModelErrorKind
 from turnwright.gateway import FALLBACK, Backoff, Gateway, Route
+from turnwright.lifecycle import MessageEnd, MessageStart
 from turnwright.messages import AssistantMessage, Usage
 from turnwright.ports import Model, ModelRequest
 from turnwright.testing import ScriptedModel, text
@@ -553,3 +554,25 @@ async def test_a_run_goes_through_a_gateway() -> None:
     paused = await run_agent(talker, "hi", Ports(model=Gateway([Route("a", down)])))
     assert isinstance(paused, Suspended)
     assert ("model", "quota") == (paused.reason, paused.detail)
+
+
+@pytest.mark.promise("N-21")
+async def test_every_try_that_was_seen_is_a_message_of_its_own() -> None:
+    """Who watches the run sees the lost one end, and the next begin, before its pieces come."""
+    talker = AgentDefinition("talker", "Talk.")
+    model = over(Played(fail("connection", "lost", retryable=False)), Played(Step(("well", " said"))))
+    seen = []
+
+    async with stream_agent(talker, "hi", Ports(model=model)) as stream:
+        async for item in stream:
+            match item:
+                case TextDelta():
+                    seen.append(item.text)
+                case MessageStart(role="assistant"):
+                    seen.append("start")
+                case MessageEnd(role="assistant"):
+                    seen.append(item.message.text if isinstance(item.message, AssistantMessage) else item.error)
+                case _:
+                    pass
+
+    assert ["start", "lost", "lost", "start", "well", " said", "well said"] == seen
