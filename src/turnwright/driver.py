@@ -116,7 +116,9 @@ class Driver:
             ports = replace(ports, deltas=combine_delta_sinks(self._listening, ports.deltas))
         budgets = ports.budgets
         self._spending = (
-            None if budgets is None else Spending(definition, budgets, self.state, ports.scopes, ports.tenant)
+            None
+            if budgets is None
+            else Spending(definition, budgets, self.state, ports.scopes, ports.tenant, ports.prices)
         )
         progress = self._progress if self._watches else None
         self._performer = Performer(definition, ports, self.state, progress=progress, spending=self._spending)

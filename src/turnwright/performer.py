@@ -205,7 +205,7 @@ class Performer:
             wrong = flaw(answer)
             if not wrong:
                 if self._spending is not None:
-                    self._spending.spent(command, answer.usage, seconds)
+                    self._spending.spent(command, answer, seconds)
                 return ModelAnswered(command.turn, command.attempt, answer, seconds)
             kind, message, retryable = "malformed", f"the model port gave no sound answer: {wrong}", True
         seconds = ports.clock.monotonic() - began

@@ -59,6 +59,7 @@ __all__ = [
     "NotDecided",
     "OutputSpec",
     "Policy",
+    "Prices",
     "Reserved",
     "RunHead",
     "RunStatus",
@@ -336,6 +337,14 @@ class Budgets(Protocol):
 
     async def release(self, id: str) -> None:
         """Let the reservation go: nothing was dispatched."""
+        ...
+
+
+class Prices(Protocol):
+    """What answers cost. Plain and quick: it asks nobody."""
+
+    def price(self, answer: AssistantMessage) -> int | None:
+        """What *answer* cost in millionths of a dollar, None if that is not known; never a guess."""
         ...
 
 

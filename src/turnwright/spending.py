@@ -5,6 +5,9 @@ never what is recorded: it hears of a result when that is noted, and cannot lose
     after the wave         settle with the actual usage
     when the run leaves    what was dispatched and never answered counts as it was reserved; the rest is let go
 
+With prices, an answer is settled at its price in millionths of a dollar, on the axis `money`; one that nobody knows the
+price of, as it was reserved.
+
 The ids of reservations follow from the journal, so whoever takes a run over closes what its last owner left open.
 """
 
@@ -20,8 +23,8 @@ from turnwright.commands import AskModel, Command, ExecuteCall
 from turnwright.decide import Wave
 from turnwright.definition import AnyDefinition
 from turnwright.facts import CallStarted, Fact, ModelAsked, RunSuspended, TurnStarted
-from turnwright.messages import AssistantMessage, Usage
-from turnwright.ports import Budgets, Denied, Reserved
+from turnwright.messages import AssistantMessage
+from turnwright.ports import Budgets, Denied, Prices, Reserved
 from turnwright.state import RunState
 
 __all__ = ["Spending"]
@@ -45,6 +48,7 @@ class Spending:
     _state: RunState
     _scopes: tuple[str, ...]
     _tenant: str
+    _prices: Prices | None
     _open: dict[str, _Reservation] = field(init=False, factory=dict)
 
     def adopt(self) -> None:
@@ -63,7 +67,7 @@ class Spending:
             self._open[self._id(command)] = _Reservation(self._cost(command), dispatched=True)
         if state.answered and state.attempts:
             answer = next(message for message in reversed(state.transcript) if isinstance(message, AssistantMessage))
-            self.spent(AskModel(state.turn, state.attempts, ""), answer.usage)
+            self.spent(AskModel(state.turn, state.attempts, ""), answer)
 
     async def reserve(self, wave: Wave) -> Wave:
         """Hold what the wave's effects may cost, take out what is denied. A port that fails denies."""
@@ -109,14 +113,26 @@ class Spending:
         """The effect surely did not start after all."""
         self._open[self._id(command)].dispatched = False
 
-    def spent(self, command: AskModel | ExecuteCall, usage: Usage | None = None, seconds: float = 0.0) -> None:
-        """The effect ended, and this is what it used."""
+    def spent(
+        self, command: AskModel | ExecuteCall, answer: AssistantMessage | None = None, seconds: float = 0.0
+    ) -> None:
+        """The effect ended, a request of the model with *answer*, and this is what it used."""
         reservation = self._open.get(self._id(command))
         if reservation is not None:
             actual = {**reservation.ask, "ms": round(seconds * 1000)}
-            if usage is not None:
+            if answer is not None:
+                usage, price = answer.usage, self._price(answer)
                 actual |= {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
+                actual["requests"] = max(1, usage.requests)
+                if price is not None:
+                    actual["money"] = price
             reservation.actual = actual
+
+    def _price(self, answer: AssistantMessage) -> int | None:
+        """The price of *answer*. A port that fails knows none."""
+        with suppress(Exception):
+            return None if self._prices is None else self._prices.price(answer)
+        return None
 
     async def settle(self, *, leaving: bool = False) -> None:
         """Tell the port what was used. If it fails, the reservation stands, which is never too little to hold."""
@@ -140,7 +156,8 @@ class Spending:
     def _cost(self, command: AskModel | ExecuteCall) -> Mapping[str, int]:
         """What an effect costs at the least, or as much as its contract says."""
         if isinstance(command, AskModel):
-            return {"input_tokens": 1, "output_tokens": 1, "ms": 1, **self._definition.cost, "requests": 1}
+            priced = {} if self._prices is None else {"money": 1}
+            return {"input_tokens": 1, "output_tokens": 1, "ms": 1, **priced, **self._definition.cost, "requests": 1}
         return {"ms": 1, **self._definition.toolbox[command.call.name].cost, "tool_calls": 1}
 
 

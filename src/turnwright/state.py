@@ -232,6 +232,7 @@ def _answered(state: RunState, fact: ModelAnswered) -> None:
     state.transcript = state.transcript.append(message)
     if message.usage is not NO_USAGE:
         state.tokens = state.tokens + message.usage
+        state.requests += max(0, message.usage.requests - 1)  # a gateway asked more than once for this answer
     calls = message.calls
     if calls:
         state.calls = [CallState(fact.turn, index, part) for index, part in enumerate(calls)]

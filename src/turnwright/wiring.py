@@ -18,6 +18,7 @@ from turnwright.ports import (
     Listener,
     Model,
     Policy,
+    Prices,
     State,
     Telemetry,
 )
@@ -31,7 +32,8 @@ class Ports:
     """One of each port. `Ports(model=...)` is enough: the rest are in memory, or nothing where nothing will do.
 
     *capabilities* are those granted to the run, None for all; *scopes* are the budget accounts it draws on besides
-    its own; *tenant* is the namespace of keys. `replace(ports, state=...)` makes another value.
+    its own; *tenant* is the namespace of keys. With *prices*, each answer is charged to the axis `money` of these
+    accounts, in millionths of a dollar. `replace(ports, state=...)` makes another value.
     """
 
     model: Model
@@ -52,6 +54,7 @@ class Ports:
     capabilities: frozenset[str] | None = None
     scopes: tuple[str, ...] = ()
     tenant: str = ""
+    prices: Prices | None = None
     grace: float = 5.0
     """How long a cancelled effect may take to end before it is abandoned, in seconds."""
 
