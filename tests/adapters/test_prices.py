@@ -11,9 +11,10 @@ import pytest
 from attrs import evolve as replace
 from hypothesis import given, strategies as st
 
-from turnwright import AgentDefinition, Completed, Ports, run_agent, tool
-from turnwright.errors import MissingExtra
-from turnwright.memory import FixedClock
+from turnwright import AgentDefinition, Completed, Ports, Suspended, run_agent, tool
+from turnwright.errors import MissingExtra, ModelError
+from turnwright.gateway import Gateway, Route
+from turnwright.memory import FixedClock, MemoryBudgets
 from turnwright.messages import AssistantMessage, ToolCall, Usage
 from turnwright.testing import ScriptedModel
 from turnwright_adapters.model_table import Bill, ModelCard, ModelTable, Price, bill, read_litellm
@@ -185,3 +186,44 @@ async def test_what_a_run_used_is_counted_once_and_where_it_was_used() -> None:
     assert [(30, 10), (7, 1), (30, 5)] == [(each.input_tokens, each.output_tokens) for each in runs]
     assert [2, 1, 1] == [each.requests for each in runs]
     assert [Bill(50), Bill(40)] == [bill(each.transcript, TABLE) for each in (first, second)]
+
+
+@pytest.mark.promise("N-11")
+async def test_an_answer_is_charged_at_its_price() -> None:
+    """Reserved by estimate, settled by the actual; the next run waits until there is money again."""
+    budgets = MemoryBudgets({("team", "money"): 500})
+    thrifty = AgentDefinition("thrifty", "Work.", cost={"money": 400})
+    ports = Ports(model=Spends((100, 50)), budgets=budgets, scopes=("team",), prices=TABLE)
+
+    first = await run_agent(thrifty, "go", ports)
+    second = await run_agent(thrifty, "go", ports)
+
+    assert isinstance(first, Completed)
+    assert (200, 0) == budgets.standing("team", "money")[1:]
+    assert isinstance(second, Suspended)
+    assert ("budget", "money") == (second.reason, second.detail)
+
+
+@pytest.mark.parametrize("prices", [TABLE, None])
+async def test_what_has_no_price_costs_what_was_reserved_for_it(prices: ModelTable | None) -> None:
+    """It is never taken for free."""
+    budgets = MemoryBudgets({("team", "money"): 500})
+    thrifty = AgentDefinition("thrifty", "Work.", cost={"money": 400})
+    model = ScriptedModel([answer("vllm:other", 100, 50)])
+
+    await run_agent(thrifty, "go", Ports(model=model, budgets=budgets, scopes=("team",), prices=prices))
+
+    assert (400, 0) == budgets.standing("team", "money")[1:]
+
+
+@pytest.mark.case("usg-08")
+async def test_every_request_of_a_gateway_counts() -> None:
+    """In the run's usage and on the axis of requests."""
+    budgets = MemoryBudgets({("team", "requests"): 10})
+    gateway = Gateway([Route("down", ScriptedModel([ModelError("quota", "none")])), Route("up", Spends((3, 1)))])
+    definition = AgentDefinition("worker", "Work.")
+
+    outcome = await run_agent(definition, "go", Ports(model=gateway, budgets=budgets, scopes=("team",)))
+
+    assert 2 == outcome.usage.requests
+    assert (2, 0) == budgets.standing("team", "requests")[1:]
