@@ -1,6 +1,6 @@
 """The agent turn that never pays twice: `await run_agent(definition, input, ports)`."""
 
-from turnwright.definition import AgentDefinition, Limits, Rewrite, RunCall, TurnView
+from turnwright.definition import AgentDefinition, Block, CallView, Go, Limits, Rewrite, RunCall, Stop, TurnView
 from turnwright.errors import (
     DefinitionError,
     InvalidValue,
@@ -29,6 +29,8 @@ from turnwright.wiring import Ports
 __all__ = [
     "AgentDefinition",
     "AgentStream",
+    "Block",
+    "CallView",
     "Cancelled",
     "Completed",
     "Decision",
@@ -37,6 +39,7 @@ __all__ = [
     "Divergence",
     "EvidenceStream",
     "Failed",
+    "Go",
     "Happened",
     "InvalidValue",
     "Issue",
@@ -56,6 +59,7 @@ __all__ = [
     "RunCall",
     "RunError",
     "RunMismatch",
+    "Stop",
     "Suspended",
     "Tool",
     "ToolContext",

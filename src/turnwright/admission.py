@@ -6,7 +6,7 @@
     validate     coerced, checked and defaulted by the tool's schema
     capability   granted to this run
     policy       the execution policy port can enforce what the tool needs
-    guard        the definition's guards allow, deny or rewrite; a rewrite is validated again
+    guard        the definition's guards allow, block or rewrite; a rewrite is validated again
 
 What comes after, approval, deadline, budget, idempotency, intent, execution, output validation and settlement, is the
 driver's, in this order. A refusal at any stage is a result that the model sees.
@@ -21,9 +21,11 @@ from collections.abc import Sequence
 from types import NoneType
 from typing import TypeGuard
 
+from attrs import evolve as replace
+
 from turnwright.canonical import JSON, decode, digest, plain
 from turnwright.commands import AdmitCalls
-from turnwright.definition import AnyDefinition, Rewrite
+from turnwright.definition import AnyDefinition, Block, CallView, Rewrite
 from turnwright.errors import InvalidValue
 from turnwright.facts import CallAdmitted, CallRefused, RefusalStage
 from turnwright.messages import ToolCall
@@ -46,9 +48,10 @@ async def admit(definition: AnyDefinition, state: RunState, ports: Ports, comman
 class _Refused(Exception):
     """A stage said no."""
 
-    def __init__(self, stage: RefusalStage, message: str) -> None:
+    def __init__(self, stage: RefusalStage, message: str, *, terminate: bool = False) -> None:
         self.stage: RefusalStage = stage
         self.message = message
+        self.terminate = terminate
 
 
 async def _admit(
@@ -62,10 +65,14 @@ async def _admit(
         tool = _look_up(definition, state, call)
         arguments = _validate(tool, _prepare(tool, call.arguments))
         _permit(tool, ports)
-        arguments = await _guard(definition, tool, arguments)
+        if definition.guards:
+            assert state.opened is not None
+            view = CallView(state.opened.run_id, turn, index, tool, call, arguments)
+            arguments = await _guard(definition, view, arguments)
     except _Refused as refused:
-        return CallRefused(turn, index, refused.stage, refused.message)
-    return CallAdmitted(turn, index, tool.name, arguments, digest(arguments), _approval(tool, arguments))
+        return CallRefused(turn, index, refused.stage, refused.message, refused.terminate)
+    needs_approval, contract = _approval(tool, arguments), definition.contracts[tool.name]
+    return CallAdmitted(turn, index, tool.name, arguments, digest(arguments), needs_approval, contract)
 
 
 def _exceeds(text: str, size: int) -> bool:
@@ -129,11 +136,12 @@ def unenforced(tool: Tool[..., object], policy: Policy | None) -> Sequence[str]:
         return tool.policy
 
 
-async def _guard(definition: AnyDefinition, tool: Tool[..., object], arguments: dict[str, JSON]) -> dict[str, JSON]:
+async def _guard(definition: AnyDefinition, view: CallView, arguments: dict[str, JSON]) -> dict[str, JSON]:
+    tool = view.tool
     for guard in definition.guards:
         try:
             # A copy: a change goes through Rewrite and validation.
-            verdict = guard(tool, copied(arguments))  # type: ignore[arg-type]
+            verdict = guard(replace(view, arguments=copied(arguments)))  # type: ignore[arg-type]
             if inspect.isawaitable(verdict):
                 verdict = await verdict
         except Exception as error:
@@ -145,6 +153,8 @@ async def _guard(definition: AnyDefinition, tool: Tool[..., object], arguments: 
                 arguments = _validate(tool, _written(tool, changed))
             case str():
                 raise _Refused("guard", verdict or f"{tool.name} was refused")
+            case Block(str() as reason, bool() as terminate):
+                raise _Refused("guard", reason or f"{tool.name} was refused", terminate=terminate)
             case _:
                 raise _Refused("guard", f"{tool.name} was refused: its guard gave {type(verdict).__name__}")
     return arguments

@@ -72,9 +72,10 @@ class CheckOutput:
 
 @frozen
 class ConsultBoundary:
-    """Ask the definition's own code about the coming turn."""
+    """Ask the definition's own code about the coming turn; *ending*: there will be none unless it says so."""
 
     turn: int
+    ending: bool = False
 
 
 Command: TypeAlias = AskModel | AdmitCalls | RequestApproval | ExecuteCall | Reconcile | CheckOutput | ConsultBoundary

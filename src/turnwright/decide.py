@@ -16,6 +16,7 @@ lost.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import takewhile
 from typing import TypeVar
 
 from attrs import frozen
@@ -51,7 +52,7 @@ from turnwright.facts import (
     SuspendReason,
     TurnStarted,
 )
-from turnwright.inbox import Approve, Cancel, Deny, FollowUp, LateResult, Resolve, Steer, Word
+from turnwright.inbox import Approve, Cancel, Deny, FollowUp, LateResult, Resolve, Steer, Withdraw, Word
 from turnwright.messages import AssistantMessage, ToolCall
 from turnwright.outcomes import Cancelled, Completed, Failed, Outcome, Pending, Suspended
 from turnwright.state import CallState, RunState
@@ -99,7 +100,10 @@ def _next(definition: AnyDefinition, state: RunState) -> Wave:
     if state.open_calls:
         return _calls(definition, state)
     if state.answer is not None and not state.steering and not state.follow_ups:
-        return _answer(state, state.answer)
+        if definition.boundary is not None and state.boundary is None:
+            return Wave((), (ConsultBoundary(state.turn + 1, ending=True),))
+        if state.boundary is None or not state.boundary.messages:
+            return _answer(state, state.answer)
     if state.rejections > definition.repairs:
         return Wave((RunFailed(Fault("output", "no valid output within the repair budget", state.issues)),))
     return _ask(definition, state)
@@ -131,11 +135,18 @@ def _ask(definition: AnyDefinition, state: RunState) -> Wave:
     if state.failure is not None and not (state.failure.kind == "malformed" and state.malformed <= definition.repairs):
         return _suspend("model", state.failure.kind, state.failure.message)
     turn = state.turn if not state.answered else state.turn + 1
+    if state.terminated and not state.steering and not state.follow_ups:
+        return _suspend("external", "terminated")
     if turn > state.max_turns:
         return _suspend("max_turns")
     exhausted = _exhausted(definition, state)
     if exhausted:
         return _suspend("budget", exhausted)
+    between = definition.boundary is not None and state.answered and state.turn > 0
+    if between and state.boundary is None:
+        return Wave((), (ConsultBoundary(turn),))
+    if state.boundary is not None and state.boundary.stop:
+        return _suspend("external", "stopped")
     if isinstance(definition.tool_choice, str):
         choice = definition.tool_choice
     elif state.tool_choice is None:
@@ -149,10 +160,13 @@ def _ask(definition: AnyDefinition, state: RunState) -> Wave:
 
 
 def _delivered(state: RunState) -> tuple[int, ...]:
-    """All steering; a follow-up only where the run would otherwise have ended."""
-    if state.steering or not state.follow_ups or state.answer is None:
+    """All steering; a follow-up, with its batch, only where the run would otherwise have ended."""
+    if state.steering or not state.follow_ups or (state.answer is None and not state.terminated):
         return tuple(state.steering)
-    return (next(iter(state.follow_ups)),)
+    first, *others = state.follow_ups
+    batch = state.follow_ups[first].batch
+    alike = takewhile(lambda position: batch is not None and batch == state.follow_ups[position].batch, others)
+    return (first, *alike)
 
 
 def _exhausted(definition: AnyDefinition, state: RunState) -> str:
@@ -185,6 +199,9 @@ def _calls(definition: AnyDefinition, state: RunState) -> Wave:
             continue
         assert call.admitted is not None
         tool = definition.toolbox.get(call.admitted.name)
+        if call.doubt is None and call.admitted.contract not in ("", definition.contracts.get(call.admitted.name)):
+            facts.append(_void(call))
+            continue
         if call.admitted.needs_approval and call.requested is None:
             _ask_approval(definition, state, call, facts, commands)
         # A sequential call waits for every earlier one, and every later one waits for it.
@@ -230,6 +247,14 @@ def _ask_approval(
     request = ApprovalRequested(call.turn, call.index, effect_id, call.admitted.digest, expires_at)
     facts.append(request)
     commands.append(RequestApproval(call.admitted, request))
+
+
+def _void(call: CallState) -> CallInDoubt | CallRefused:
+    """A call whose contract is another now is not run under it: neither for the first time nor again."""
+    if call.started is not None:
+        return CallInDoubt(call.turn, call.index, call.started.attempt, "started under another contract of the tool")
+    why = "not executed: the tool's contract changed while the call waited. Issue it again if it is still right."
+    return CallRefused(call.turn, call.index, "approval", why)
 
 
 def _execute(state: RunState, call: CallState, attempt: int, facts: list[Fact], commands: list[Command]) -> None:
@@ -283,6 +308,10 @@ def receive(definition: AnyDefinition, state: RunState, position: int, word: Wor
     match word:
         case Steer() | FollowUp() | Cancel() | LateResult():
             return (InboxReceived(position, word),)
+        case Withdraw(id):
+            queued: list[Steer | FollowUp] = [*state.steering.values(), *state.follow_ups.values()]
+            waits = any([id == each.id for each in queued])
+            return (InboxReceived(position, word, "" if waits else f"no message {id!r} waits"),)
         case Approve() | Deny():
             return _receive_decision(state, position, word, now)
         case Resolve():

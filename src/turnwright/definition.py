@@ -14,6 +14,7 @@ from attrs import field
 from turnwright.canonical import digest, plain
 from turnwright.declarations import (
     AMOUNTS,
+    CALLABLE,
     CALLABLES,
     COUNT,
     NAME,
@@ -28,9 +29,9 @@ from turnwright.declarations import (
     refuse_unsound,
 )
 from turnwright.errors import DefinitionError, Issue
-from turnwright.messages import Part, Transcript
+from turnwright.messages import Part, ToolCall, Transcript, UserMessage
 from turnwright.schema import Schema, schema_of
-from turnwright.tools import TOOL_CHOICES, Tool, ToolSpec, tool
+from turnwright.tools import TOOL_CHOICES, Tool, ToolOutput, ToolSpec, tool
 from turnwright.values import frozen
 
 if TYPE_CHECKING:
@@ -47,13 +48,19 @@ else:
 __all__ = [
     "AgentDefinition",
     "AnyDefinition",
+    "Block",
+    "Boundary",
+    "CallView",
     "Check",
     "Durability",
+    "Go",
     "Guard",
     "Limits",
     "OutputSpec",
+    "ResultGuard",
     "Rewrite",
     "RunCall",
+    "Stop",
     "TurnView",
 ]
 
@@ -74,11 +81,29 @@ class RunCall:
 
 @frozen
 class TurnView:
-    """What the definition's own code may look at before a turn: its number, the transcript, the calls so far."""
+    """What the definition's own code may look at before a turn: its number, the transcript, the calls so far.
+
+    *ending* says that the run is about to end with the answer that it has; *waiting* counts the messages that wait to
+    be delivered.
+    """
 
     turn: int
     transcript: Transcript
     calls: Sequence[RunCall]
+    ending: bool = False
+    waiting: int = 0
+
+
+@frozen
+class CallView:
+    """One tool call as guards see it: *call* as the model wrote it, *arguments* as they were validated."""
+
+    run_id: str
+    turn: int
+    index: int
+    tool: Tool[..., object]
+    call: ToolCall
+    arguments: Mapping[str, object]
 
 
 @frozen
@@ -86,6 +111,26 @@ class Rewrite:
     """A guard's word that a call may go on with other *arguments*, which are validated again."""
 
     arguments: Mapping[str, object]
+
+
+@frozen
+class Block:
+    """A guard's no, with a *reason* that the model is told. *terminate* as in `ToolOutput`."""
+
+    reason: str
+    terminate: bool = False
+
+
+@frozen
+class Go:
+    """A boundary's word that the run goes on. *messages* are said before the turn, and keep a run from ending."""
+
+    messages: Sequence[UserMessage] = ()
+
+
+@frozen
+class Stop:
+    """A boundary's word that the run rests here. Resuming it goes on."""
 
 
 @frozen
@@ -101,10 +146,18 @@ CheckResult: TypeAlias = str | Issue | Sequence[str | Issue] | None
 Check: TypeAlias = Callable[[OutputT, Sequence[RunCall]], CheckResult | Awaitable[CheckResult]]
 """Looks at a typed output and the run's calls; gives None if it is fine, else what is wrong in words for the model."""
 
-GuardResult: TypeAlias = str | Rewrite | None
+GuardResult: TypeAlias = str | Block | Rewrite | None
 
-Guard: TypeAlias = Callable[[Tool[..., object], Mapping[str, object]], GuardResult | Awaitable[GuardResult]]
-"""Looks at a validated call: None allows it, a string denies it with that reason, `Rewrite` changes its arguments."""
+Guard: TypeAlias = Callable[[CallView], GuardResult | Awaitable[GuardResult]]
+"""Looks at a validated call: None allows it, `Block` or a string denies it, `Rewrite` changes its arguments."""
+
+ResultGuard: TypeAlias = Callable[[CallView, ToolOutput], ToolOutput | Awaitable[ToolOutput | None] | None]
+"""Looks at what a call gave before anybody else sees it: None keeps it, a `ToolOutput` takes its place."""
+
+BoundaryResult: TypeAlias = Go | Stop | None
+
+Boundary: TypeAlias = Callable[[TurnView], BoundaryResult | Awaitable[BoundaryResult]]
+"""Looks at the run before every turn but the first, and before it ends: None lets it take its course."""
 
 ToolChooser: TypeAlias = str | Callable[[TurnView], str]
 
@@ -150,6 +203,8 @@ _RULES: Final[tuple[tuple[str, Rule], ...]] = (
         (lambda value: isinstance(value, str) or PLAIN[0](value), "a word, a tool's name or a plain function"),
     ),
     ("guards", CALLABLES),
+    ("result_guards", CALLABLES),
+    ("boundary", optional(CALLABLE)),
     ("repairs", COUNT),
     ("options", OPTIONS),
     ("limits", (lambda value: isinstance(value, Limits), "a Limits")),
@@ -157,6 +212,10 @@ _RULES: Final[tuple[tuple[str, Rule], ...]] = (
     ("cost", AMOUNTS),
     ("durability", one_of(*get_args(Durability))),
     ("version", TEXT),
+    (
+        "compatible_with",
+        (lambda value: isinstance(value, tuple) and all([isinstance(each, str) for each in value]), "fingerprints"),
+    ),
 )
 
 
@@ -165,6 +224,10 @@ def _tools(given: Sequence[Tool[..., object] | Callable[..., object]]) -> Sequen
     if not isinstance(given, Sequence):
         return given  # type: ignore[unreachable]
     return tuple([_tool(each) for each in given])
+
+
+def _names(given: Sequence[str]) -> Sequence[str]:
+    return tuple(given) if isinstance(given, list | tuple) else given
 
 
 def _tool(given: object) -> Tool[..., object]:
@@ -179,8 +242,10 @@ class AgentDefinition(Generic[InputT, OutputT]):
     it text stays text and all else becomes JSON. *check_output* functions see the typed output and the run's calls;
     what they object to goes back to the model, at most *repairs* times. *tool_choice* is `auto`, `required`, `none`,
     a tool's name, or a function of the turn that gives one of these. *guards* see each validated call before
-    approval. *options* go to the model port as they are. *approval_seconds* is how long a request for approval
-    stands. *cost* is reserved for each model request, by budget axis.
+    approval, *result_guards* see what it gave. *boundary* may stop the run between turns, or keep it from ending.
+    *options* go to the model port as they are. *approval_seconds* is how long a request for approval stands. *cost* is
+    reserved for each model request, by budget axis. *compatible_with* are the fingerprints of earlier versions whose
+    runs this one may go on with; a waiting call whose contract it changed is not for it to run.
 
     Raises DefinitionError, naming the thing, for whatever cannot work.
     """
@@ -194,6 +259,8 @@ class AgentDefinition(Generic[InputT, OutputT]):
     check_output: Sequence[Check[OutputT]] = ()
     tool_choice: ToolChooser = "auto"
     guards: Sequence[Guard] = ()
+    result_guards: Sequence[ResultGuard] = ()
+    boundary: Boundary | None = None
     repairs: int = 2
     options: Mapping[str, object] = field(factory=dict)
     limits: Limits = Limits()
@@ -201,12 +268,14 @@ class AgentDefinition(Generic[InputT, OutputT]):
     cost: Mapping[str, int] = field(factory=dict)
     durability: Durability = "none"
     version: str = ""
+    compatible_with: Sequence[str] = field(default=(), converter=_names)
 
     def __attrs_post_init__(self) -> None:
         set_once = object.__setattr__
         refuse_unsound(f"agent {self.name!r:.80}: ", self, _RULES)
         set_once(self, "check_output", tuple(self.check_output))
         set_once(self, "guards", tuple(self.guards))
+        set_once(self, "result_guards", tuple(self.result_guards))
         set_once(self, "options", dict(self.options))
         set_once(self, "cost", dict(self.cost))
         set_once(self, "toolbox", {each.name: each for each in self.tools})
@@ -251,6 +320,11 @@ class AgentDefinition(Generic[InputT, OutputT]):
     def _refuse(self, why: str) -> None:
         message = f"agent {self.name!r}: {why}"
         raise DefinitionError(message)
+
+    @cached_property
+    def contracts(self) -> Mapping[str, str]:
+        """The digest of each tool's contract, by the tool's name."""
+        return {each.name: digest(plain(each.contract())) for each in self.tools}
 
     @cached_property
     def fingerprint(self) -> str:

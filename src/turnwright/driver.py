@@ -176,6 +176,11 @@ class Driver:
         self._told.append(fact)
 
     @property
+    def crashes(self) -> int:
+        """How many owners in a row died over this run."""
+        return self._lease.crashes
+
+    @property
     def head(self) -> Callable[[], str]:
         """What gives the head of the evidence chain as it is now."""
         last = self._last
@@ -254,6 +259,8 @@ class Driver:
             if self._spending is not None:
                 await self._race.run(self._spending.settle(leaving=True))
         except Interrupted as interrupted:
+            with suppress(Exception):
+                await self._race.hurry(self._hear_last_words())
             self._suspend(interrupted.why)
             await self._race.hurry(self._write())
             await self._part()
@@ -312,6 +319,13 @@ class Driver:
         self.note(RunResumed(turns, deadline))
         self._race.deadline = deadline
         return True
+
+    async def _hear_last_words(self) -> None:
+        """An interrupted run to which somebody also said `cancel` ends here instead of waiting."""
+        await self._read_inbox()
+        while self.state.cancel is not None and not isinstance(wave := decide(self.definition, self.state), Rest):
+            for fact in wave.facts:
+                self.note(fact)
 
     def _suspend(self, why: Interruption) -> None:
         if self.state.suspended is None and self.state.ended is None:

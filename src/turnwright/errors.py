@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from turnwright.messages import AssistantMessage
+
 __all__ = [
     "DefinitionError",
     "InvalidValue",
@@ -146,7 +148,8 @@ class ModelError(PortError):
 
     *kind* is closed. *retryable* says whether the same request may succeed later, *retry_after* (seconds) when the
     provider said so, *status* the HTTP status if there was one. *dispatched* is False only if the request surely never
-    left, so that nothing can have been charged. The message is bounded and holds no secret.
+    left, so that nothing can have been charged. *partial* is what came before the failure, with its usage, for people:
+    nothing is decided from it. The message is bounded and holds no secret.
     """
 
     def __init__(
@@ -158,12 +161,14 @@ class ModelError(PortError):
         retry_after: float | None = None,
         status: int | None = None,
         dispatched: bool = True,
+        partial: AssistantMessage | None = None,
     ) -> None:
         self.kind: ModelErrorKind = kind
         self.retryable = retryable
         self.retry_after = retry_after
         self.status = status
         self.dispatched = dispatched
+        self.partial = partial
         super().__init__(message)
 
 

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 from turnwright.errors import ModelErrorKind
 from turnwright.inbox import Word
-from turnwright.messages import AssistantMessage, Part, UserMessage
+from turnwright.messages import NO_USAGE, AssistantMessage, Part, Usage, UserMessage
 from turnwright.values import frozen
 
 __all__ = [
@@ -114,7 +114,7 @@ class ModelAnswered:
 
 @frozen
 class ModelFailed:
-    """A definite failure of the model port."""
+    """A definite failure of the model port. *parts* and *usage* are what had come of the answer, for people."""
 
     turn: int
     attempt: int
@@ -122,6 +122,8 @@ class ModelFailed:
     message: str
     retryable: bool
     seconds: float
+    parts: tuple[Part, ...] = ()
+    usage: Usage = NO_USAGE
 
 
 @frozen
@@ -143,16 +145,19 @@ class CallAdmitted:
     digest: str
     needs_approval: int
     """0: no approval; 1 and up: the level that the approver must have."""
+    contract: str = ""
+    """The digest of the tool's contract. A call runs under the contract that it was admitted under, or not at all."""
 
 
 @frozen
 class CallRefused:
-    """A call that will not run; the model sees *message* as an error result."""
+    """A call that will not run; the model sees *message* as an error result. *terminate* as in CallFinished."""
 
     turn: int
     index: int
     stage: RefusalStage
     message: str
+    terminate: bool = False
 
 
 @frozen
@@ -190,7 +195,10 @@ class CallStarted:
 
 @frozen
 class CallFinished:
-    """A result. *is_error* with a `never` tool may still have had effects."""
+    """A result. *is_error* with a `never` tool may still have had effects.
+
+    When every result of a turn says *terminate*, the model is not asked about them.
+    """
 
     turn: int
     index: int
@@ -199,6 +207,7 @@ class CallFinished:
     parts: tuple[Part, ...]
     is_error: bool
     seconds: float
+    terminate: bool = False
 
 
 @frozen
@@ -225,10 +234,12 @@ class CallResolved:
 
 @frozen
 class BoundaryDecided:
-    """What the definition's own code decided before turn *turn*."""
+    """What the definition's own code decided before turn *turn*: how, with what else said, and whether at all."""
 
     turn: int
     tool_choice: str
+    stop: bool = False
+    messages: tuple[UserMessage, ...] = ()
 
 
 @frozen

@@ -13,7 +13,7 @@ from attrs import field
 from turnwright.messages import UserMessage
 from turnwright.values import frozen
 
-__all__ = ["Approve", "Cancel", "Deny", "FollowUp", "LateResult", "Resolve", "Steer", "Word"]
+__all__ = ["Approve", "Cancel", "Deny", "FollowUp", "LateResult", "Resolve", "Steer", "Withdraw", "Word"]
 
 
 @frozen
@@ -59,18 +59,35 @@ class Cancel:
 
 @frozen
 class Steer:
-    """A message delivered before the run's next model call; with one waiting, a run does not complete."""
+    """A message delivered before the run's next model call; with one waiting, a run does not complete.
+
+    *id*, if given, names it for `Withdraw`.
+    """
 
     message: UserMessage
+    id: str | None = None
     type: Literal["steer"] = field(default="steer", init=False, repr=False)
 
 
 @frozen
 class FollowUp:
-    """A message delivered when the run would otherwise complete."""
+    """A message delivered when the run would otherwise come to its end, one after another.
+
+    Those that follow each other with the same *batch* are delivered together. *id*, if given, names it for `Withdraw`.
+    """
 
     message: UserMessage
+    id: str | None = None
+    batch: str | None = None
     type: Literal["follow_up"] = field(default="follow_up", init=False, repr=False)
+
+
+@frozen
+class Withdraw:
+    """Take back the queued message that was given *id*, if it was not delivered yet."""
+
+    id: str
+    type: Literal["withdraw"] = field(default="withdraw", init=False, repr=False)
 
 
 @frozen
@@ -83,4 +100,4 @@ class LateResult:
     type: Literal["late_result"] = field(default="late_result", init=False, repr=False)
 
 
-Word: TypeAlias = Approve | Deny | Resolve | Cancel | Steer | FollowUp | LateResult
+Word: TypeAlias = Approve | Deny | Resolve | Cancel | Steer | FollowUp | Withdraw | LateResult

@@ -17,7 +17,7 @@ from turnwright.canonical import well_formed
 from turnwright.errors import JournalError
 from turnwright.facts import Fact
 from turnwright.inbox import Word
-from turnwright.messages import AssistantMessage, Part
+from turnwright.messages import AssistantMessage, Part, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,6 +100,7 @@ def _converter() -> Converter:
         converter.register_structure_hook(plain, _exactly)
     converter.register_structure_hook(float, _seconds)
     converter.register_structure_hook_factory(_is_tuple, partial(_listed, converter))
+    converter.register_structure_hook(Usage, _object(converter, Usage))
     for union in (Part, Word):
         converter.register_structure_hook(union, _tagged(converter, union))
     return converter
@@ -109,6 +110,20 @@ def _exactly(value: T, kind: type[T]) -> T:
     if type(value) is not kind:
         raise TypeError(f"expected {kind.__name__}, got {type(value).__name__}")
     return value
+
+
+def _object(converter: Converter, kind: type[T]) -> Callable[[object, object], T]:
+    """How to read a class whose fields all have defaults: text, which has no keys either, is none of it."""
+    from cattrs.gen import make_dict_structure_fn
+
+    structure = make_dict_structure_fn(kind, converter, _cattrs_detailed_validation=False)
+
+    def read(value: object, _: object) -> T:
+        if type(value) is not dict or not value:
+            raise TypeError(f"expected an object, got {type(value).__name__}")
+        return structure(value, kind)
+
+    return read
 
 
 def _is_tuple(declared: object) -> bool:

@@ -5,9 +5,11 @@
     first delta, or the answer          message_start of the answer
     ModelAnswered, ModelFailed, ...     message_end of the answer
     CallStarted, or a refusal           tool_execution_start
-    ToolProgress                        tool_execution_update
+    a delta                             message_update
+    a tool's progress                   tool_execution_update
     a call's result                     tool_execution_end, in the order in which calls end
-    the last result of a turn           message_start and message_end of each result, in the order of the calls
+    the last result of a turn           message_start and message_end of each result, in the order of the calls; where
+                                        calls run one after another, that of each as it ends
     the next turn, or rest              turn_end; at rest then agent_end
 
 Rule: every opened agent, turn, message and tool execution is closed once, on every path (tests/laws/test_balance.py).
@@ -15,16 +17,16 @@ Rule: every opened agent, turn, message and tool execution is closed once, on ev
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Collection
+from typing import Final, Literal, TypeAlias
 
 from attrs import define, field
 
-from turnwright.deltas import AttemptReset, Delta
+from turnwright.deltas import AttemptReset, Delta, UsageDelta
 from turnwright.facts import (
     ApprovalDecided,
+    BoundaryDecided,
     CallFinished,
-    CallInDoubt,
     CallRefused,
     CallResolved,
     CallStarted,
@@ -33,7 +35,6 @@ from turnwright.facts import (
     ModelAnswered,
     ModelFailed,
     ModelLost,
-    OutputRejected,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -43,7 +44,7 @@ from turnwright.facts import (
     TurnStarted,
 )
 from turnwright.inbox import FollowUp, Steer
-from turnwright.messages import AssistantMessage, Message, Text, ToolCall, ToolMessage, UserMessage
+from turnwright.messages import AssistantMessage, Message, StopReason, Text, ToolCall, ToolMessage, UserMessage
 from turnwright.values import frozen
 
 __all__ = [
@@ -53,12 +54,17 @@ __all__ = [
     "LifecycleEvent",
     "MessageEnd",
     "MessageStart",
+    "MessageUpdate",
     "ToolExecutionEnd",
     "ToolExecutionStart",
     "ToolExecutionUpdate",
     "TurnEnd",
     "TurnStart",
 ]
+
+
+NOT_EXECUTED: Final = "not executed: the run was ended before this call could run"
+UNKNOWN: Final = "the run was ended while this call ran: whether it took effect is unknown"
 
 
 @frozen(kw_only=True)
@@ -112,8 +118,20 @@ class MessageStart(_Event):
 
 
 @frozen(kw_only=True)
+class MessageUpdate(_Event):
+    """A piece of the answer. The text so far is not repeated in each."""
+
+    delta: Delta
+    type: Literal["message_update"] = field(default="message_update", init=False, repr=False)
+
+
+@frozen(kw_only=True)
 class MessageEnd(_Event):
-    """A message is complete; *message* is None and *error* set where the model failed or was interrupted."""
+    """A message is over.
+
+    Where the model failed, *error* says how, and *message* is what had come of the answer, with the stop reason `error`
+    or `aborted`; None where the answer was lost.
+    """
 
     role: Literal["user", "assistant", "tool"]
     message: Message | None
@@ -158,6 +176,7 @@ LifecycleEvent: TypeAlias = (
     | TurnStart
     | TurnEnd
     | MessageStart
+    | MessageUpdate
     | MessageEnd
     | ToolExecutionStart
     | ToolExecutionUpdate
@@ -171,12 +190,18 @@ class _Call:
     open: bool = False
     result: ToolMessage | None = None
     told: bool = False
+    shown: bool = False
+    """Whether its result was told as a message."""
 
 
 class Lifecycle:
-    """The projection of one run: give it every fact in order, and every delta; it gives events to *emit*."""
+    """The projection of one run: give it every fact in order, and every delta; it gives events to *emit*.
 
-    def __init__(self, emit: Callable[[LifecycleEvent], None]) -> None:
+    With *updates*, each delta is an event as well, for whoever does not get the deltas themselves.
+    """
+
+    def __init__(self, emit: Callable[[LifecycleEvent], None], *, updates: bool = False) -> None:
+        self._updates = updates
         self._emit: Callable[[LifecycleEvent], None] | None = emit
         self._sink = emit
         self._run_id = ""
@@ -193,6 +218,7 @@ class Lifecycle:
         self._calls: list[_Call] = []
         self._queued: dict[int, UserMessage] = {}
         self._first: list[UserMessage] = []
+        self._added: tuple[UserMessage, ...] = ()
         self._produced: list[Message] = []
 
     def seen(self, fact: Fact) -> None:
@@ -217,18 +243,16 @@ class Lifecycle:
                 self._end_turn()
                 self._turn, self._calls, self._answer = fact.turn, [], None
                 self._start_turn()
-                for message in [*self._first, *[self._queued.pop(position) for position in fact.delivered]]:
+                delivered = [self._queued.pop(position) for position in fact.delivered]
+                for message in [*self._first, *delivered, *self._added]:
                     self._whole("user", message)
-                self._first = []
+                self._first, self._added = [], ()
+            case BoundaryDecided():
+                self._added = fact.messages
             case ModelAnswered():
-                self._say(fact.turn, fact.attempt)
-                self._answer = fact.message
-                self._produced.append(fact.message)
-                self._finish_speaking(fact.message)
-                self._calls = [_Call(part) for part in fact.message.calls]
+                self._answered(fact)
             case ModelFailed():
-                self._say(fact.turn, fact.attempt)
-                self._finish_speaking(None, f"{fact.kind}: {fact.message}")
+                self._failed(fact)
             case ModelLost():
                 self._finish_speaking(None, "lost")
             case CallRefused():
@@ -239,13 +263,14 @@ class Lifecycle:
                 self._start_call(fact.index)
             case CallFinished():
                 self._end_call(fact.index, fact.parts, is_error=fact.is_error)
+                if not any([call.open for call in self._calls]):
+                    self._show_results()
             case CallResolved():
                 self._end_call(fact.index, fact.parts, is_error=not fact.happened)
-            case CallInDoubt():
-                self._doubt(fact.index)
-            case OutputRejected():
-                pass
-            case RunSuspended() | RunCompleted() | RunFailed() | RunCancelled():
+            case RunCancelled():
+                self._give_up(fact.in_doubt)
+                self._rest()
+            case RunSuspended() | RunCompleted() | RunFailed():
                 self._rest()
             case _:
                 pass
@@ -256,8 +281,11 @@ class Lifecycle:
             spoken = self._spoken
             self._finish_speaking(None, "lost")
             self._spoken = spoken  # a gateway tries again within the attempt that it was asked for
-        elif self._speaking is None and self._agent_open and (delta.turn, delta.attempt) > self._spoken:
+            return
+        if self._speaking is None and self._agent_open and (delta.turn, delta.attempt) > self._spoken:
             self._say(delta.turn, delta.attempt)  # a late piece of an abandoned attempt opens nothing
+        if self._updates and self._speaking == (delta.turn, delta.attempt) and not isinstance(delta, UsageDelta):
+            self._give(MessageUpdate, delta=delta)
 
     def progress(self, index: int, text: str) -> None:
         """Take a tool's word on its progress; dropped once the call has its result."""
@@ -270,6 +298,21 @@ class Lifecycle:
         self._seq += 1
         if self._emit is not None:
             self._emit(event(run_id=self._run_id, seq=self._seq, turn=self._turn, at=self._at, **fields))
+
+    def _answered(self, fact: ModelAnswered) -> None:
+        self._say(fact.turn, fact.attempt)
+        self._answer = fact.message
+        self._produced.append(fact.message)
+        self._finish_speaking(fact.message)
+        self._calls = [_Call(part) for part in fact.message.calls]
+
+    def _failed(self, fact: ModelFailed) -> None:
+        self._say(fact.turn, fact.attempt)
+        why: StopReason = "aborted" if fact.kind == "cancelled" else "error"
+        error = f"{fact.kind}: {fact.message}"
+        self._answer = AssistantMessage(fact.parts, why, fact.usage, error=error)
+        self._produced.append(self._answer)
+        self._finish_speaking(self._answer, error)
 
     def _start(self) -> None:
         """Open the agent, the turn that is not over, and then tell what was decided while the run was at rest."""
@@ -342,7 +385,7 @@ class Lifecycle:
             self._tell_call(index)
 
     def _tell_call(self, index: int) -> None:
-        """Close the call; after the last of its turn, tell all results in the order of the calls."""
+        """Close the call; after the last of its turn, show all results in the order of the calls."""
         self._start_call(index)
         call = self._calls[index]
         part, result = call.part, call.result
@@ -350,9 +393,24 @@ class Lifecycle:
         call.open, call.told = False, True
         self._give(ToolExecutionEnd, tool_call_id=part.id, tool_name=part.name, result=result, is_error=result.is_error)
         if all([each.told for each in self._calls]):
-            for each in self._calls:
+            self._show_results()
+
+    def _show_results(self) -> None:
+        """Tell the results that are known as messages, up to the first call without one."""
+        for each in self._calls:
+            if not each.told:
+                return
+            if not each.shown:
+                each.shown = True
                 assert each.result is not None
                 self._whole("tool", each.result)
+
+    def _give_up(self, in_doubt: Collection[str]) -> None:
+        """The run was ended: every call that has no result gets one, so that none is left without."""
+        for index, call in enumerate(self._calls):
+            if call.result is None:
+                doubtful = f"{self._run_id}:{self._turn}.{index}" in in_doubt
+                self._end_call(index, UNKNOWN if doubtful else NOT_EXECUTED, is_error=True)
 
     def _doubt(self, index: int) -> None:
         call = self._calls[index]

@@ -22,14 +22,14 @@ class Listening:
         self._listener = listener
         self._rouse = rouse
         self._waiting: deque[LifecycleEvent] = deque()
-        self.lifecycle = Lifecycle(self._take)
+        self.lifecycle = Lifecycle(self._take, updates=True)
 
     def _take(self, event: LifecycleEvent) -> None:
         self._waiting.append(event)
         self._rouse()
 
     def emit(self, delta: Delta) -> None:
-        """Take a delta: the first of an answer is the start of its message."""
+        """Take a delta."""
         self.lifecycle.delta(delta)
 
     @property

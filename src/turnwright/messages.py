@@ -86,7 +86,8 @@ class ToolCall:
 
 Part: TypeAlias = Text | Image | Reasoning | Refusal | ToolCall
 
-StopReason: TypeAlias = Literal["stop", "length", "tool_calls", "refusal", "content_filter"]
+StopReason: TypeAlias = Literal["stop", "length", "tool_calls", "refusal", "content_filter", "error", "aborted"]
+"""`error` and `aborted` are no answers of a model: they mark what a transcript shows of an attempt that failed."""
 
 
 @frozen
@@ -130,9 +131,15 @@ def _parts(content: str | Sequence[Part]) -> tuple[Part, ...]:
 
 @frozen
 class UserMessage:
-    """What a person, or the engine on a person's behalf, says to the model."""
+    """What a person, or the engine on a person's behalf, says to the model.
+
+    With a *kind*, it is a message of your own, such as a notice or a bookmark, with *data* (JSON): it has its place in
+    the transcript, and what the model sees of it, by default nothing, is for `Agent.convert_to_llm` to say.
+    """
 
     parts: tuple[Part, ...] = field(converter=_parts)
+    kind: str = ""
+    data: object = None
     role: Literal["user"] = field(default="user", init=False, repr=False)
 
     @property
@@ -146,7 +153,7 @@ class AssistantMessage:
     """One complete answer of a model.
 
     *stop_reason* is normalised, *raw_stop_reason* is the provider's own word. An answer that was cut off by a broken
-    stream never becomes one of these: it is a ModelError.
+    stream is never taken for one: it is a ModelError. *error* says what went wrong where the stop reason is `error`.
     """
 
     parts: tuple[Part, ...] = field(converter=_parts)
@@ -156,6 +163,7 @@ class AssistantMessage:
     provider: str | None = None
     response_id: str | None = None
     raw_stop_reason: str | None = None
+    error: str | None = None
     role: Literal["assistant"] = field(default="assistant", init=False, repr=False)
 
     @property
@@ -232,7 +240,7 @@ def _shape(kind: type) -> tuple[tuple[str, tuple[object, ...]], ...]:
     return tuple([(name, kinds) for name, kinds in held if {*kinds} <= {str, int, bool, NoneType}])
 
 
-_STOP_REASONS: Final = frozenset(get_args(StopReason))
+_STOP_REASONS: Final = frozenset(get_args(StopReason)) - {"error", "aborted"}
 _CHECKED: Final = frozenset([AssistantMessage, Usage, *get_args(Part)])
 
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeAlias, get_args
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, TypeAlias, TypeVar, get_args
+
+from attrs import evolve as replace
 
 from turnwright.admission import admit, is_decision, rendering
 from turnwright.canonical import find_json, plain
@@ -26,7 +28,7 @@ from turnwright.commands import (
     RequestApproval,
 )
 from turnwright.decide import resolution
-from turnwright.definition import AnyDefinition, TurnView
+from turnwright.definition import AnyDefinition, CallView, Go, Stop, TurnView
 from turnwright.deltas import AttemptReset, Delta
 from turnwright.errors import InvalidValue, Issue, ModelError, ModelErrorKind
 from turnwright.facts import (
@@ -45,7 +47,7 @@ from turnwright.facts import (
     RunCompleted,
     RunFailed,
 )
-from turnwright.messages import Part, Text, flaw, flaw_of_parts
+from turnwright.messages import AssistantMessage, Part, Text, UserMessage, flaw, flaw_of_parts
 from turnwright.ports import ApprovalRequest, Committed, Fresh, InFlight, Mismatch, ModelRequest
 from turnwright.schema.coercion import copied
 from turnwright.spending import Spending
@@ -55,6 +57,8 @@ from turnwright.wiring import Ports
 
 __all__ = ["Performer"]
 
+T = TypeVar("T")
+
 Progress: TypeAlias = Callable[[int, str], None]
 
 FOREVER: Final = float("inf")
@@ -62,6 +66,7 @@ MODEL_ERROR_KINDS: Final = frozenset(get_args(ModelErrorKind))
 RESERVE: Final = 0.005
 """Seconds of a deadline that an effect may not use, so that its result can still be recorded."""
 MESSAGE_LENGTH: Final = 4000
+NOTHING: Final = AssistantMessage(())
 
 
 class Performer:
@@ -98,7 +103,7 @@ class Performer:
                 case CheckOutput():
                     return (await self._check_output(command),)
                 case ConsultBoundary():
-                    return (self._consult(command),)
+                    return (await self._consult(command),)
                 case Reconcile():
                     return (await self._reconcile(command),)
         except asyncio.CancelledError:
@@ -116,7 +121,7 @@ class Performer:
                     pass
                 case CheckOutput() if not definition.check_output:
                     pass
-                case ConsultBoundary():
+                case ConsultBoundary() if definition.boundary is None:
                     pass
                 case _:
                     return False
@@ -152,7 +157,8 @@ class Performer:
             case CheckOutput():
                 return (RunFailed(Fault("check_output", f"a check of the output gave up: {why}")),)
             case ConsultBoundary():
-                return (RunFailed(Fault("tool_choice", f"tool_choice gave up: {why}")),)
+                asked = "tool_choice" if self._definition.boundary is None else "boundary"
+                return (RunFailed(Fault(asked, f"{asked} gave up: {why}")),)
             case Reconcile():
                 return (CallInDoubt(command.call.turn, command.call.index, 0, f"reconcile gave up: {why}"),)
             case RequestApproval():
@@ -174,6 +180,7 @@ class Performer:
         if self._emit is not None and command.attempt > 1:
             self._emit(AttemptReset(command.turn, command.attempt - 1))
         began = ports.clock.monotonic()
+        partial = NOTHING
         if self._spending is not None:
             self._spending.dispatched(command)
         try:
@@ -194,6 +201,8 @@ class Performer:
             answer = await ports.model.complete(request)
         except ModelError as error:
             kind, message, retryable = error.kind, str(error), bool(error.retryable)
+            if error.partial is not None and not flaw(replace(error.partial, stop_reason="stop")):
+                partial = error.partial
             if kind not in MODEL_ERROR_KINDS:
                 kind, message = "internal", f"{kind}: {message}"
             if error.dispatched is False and self._spending is not None:
@@ -209,23 +218,35 @@ class Performer:
                 return ModelAnswered(command.turn, command.attempt, answer, seconds)
             kind, message, retryable = "malformed", f"the model port gave no sound answer: {wrong}", True
         seconds = ports.clock.monotonic() - began
-        return ModelFailed(command.turn, command.attempt, kind, message[:MESSAGE_LENGTH], retryable, seconds)
+        message = message[:MESSAGE_LENGTH]
+        return ModelFailed(
+            command.turn, command.attempt, kind, message, retryable, seconds, partial.parts, partial.usage
+        )
 
     def _time_left(self, seconds: float) -> float | None:
         if self._state.deadline is not None:
             seconds = min(seconds, self._state.deadline - self._ports.clock.now() - RESERVE)
         return None if seconds == FOREVER else max(seconds, 0.0)
 
-    def _consult(self, command: ConsultBoundary) -> BoundaryDecided | RunFailed:
-        choose = self._definition.tool_choice
-        assert not isinstance(choose, str)
+    async def _consult(self, command: ConsultBoundary) -> BoundaryDecided | RunFailed:
+        """Ask the definition's boundary, unless it is the first turn, and its chooser of tools."""
+        state, definition = self._state, self._definition
+        waiting = len(state.steering) + len(state.follow_ups)
+        view = TurnView(command.turn, state.transcript, state.history, command.ending, waiting)
+        stop, choice = False, definition.tool_choice
+        messages: tuple[UserMessage, ...] = ()
+        asked = "boundary"
         try:
-            choice = choose(TurnView(command.turn, self._state.transcript, self._state.history))
+            if definition.boundary is not None and state.turn and state.boundary is None:
+                stop, messages = _decision(await _awaited(definition.boundary(view)))
+            asked = "tool_choice"
+            if not isinstance(choice, str):
+                choice = choice(view)
         except Exception as error:  # noqa: BLE001 - the definition's own code failed
-            return RunFailed(Fault("tool_choice", f"tool_choice failed: {_told(error)}"))
-        if choice not in ("auto", "required", "none", *self._definition.toolbox):
+            return RunFailed(Fault(asked, f"{asked} failed: {_told(error)}"))
+        if choice not in ("auto", "required", "none", *definition.toolbox):
             return RunFailed(Fault("tool_choice", f"tool_choice gave {choice!r}, which is no tool of this definition"))
-        return BoundaryDecided(command.turn, choice)
+        return BoundaryDecided(command.turn, choice, stop, messages)
 
     # --- output
 
@@ -312,10 +333,32 @@ class Performer:
             self._spending.spent(command, seconds=seconds)
         shown, is_error = self._shown(tool, output)
         value = output.details if isinstance(output, ToolOutput) else output
+        terminate = isinstance(output, ToolOutput) and output.terminate
+        if self._definition.result_guards:
+            looked = await self._looked_at(tool, command, ToolOutput(shown, is_error, value, terminate))
+            shown, is_error, value, terminate = _parts(looked), looked.is_error, looked.details, looked.terminate
         if is_error and isinstance(shown[0], Text):
             value = shown[0].text
         shown, value = self._bounded(shown, value)
-        return (CallFinished(call.turn, call.index, command.attempt, value, shown, is_error, seconds),)
+        return (CallFinished(call.turn, call.index, command.attempt, value, shown, is_error, seconds, terminate),)
+
+    async def _looked_at(self, tool: Tool[..., object], command: ExecuteCall, output: ToolOutput) -> ToolOutput:
+        """Show a result to the definition's guards. One that fails makes it an error: the effect has happened."""
+        call, state = command.call, self._state
+        part = state.calls[call.index].part
+        view = CallView(state.opened.run_id, call.turn, call.index, tool, part, call.arguments)  # type: ignore[union-attr,arg-type] # JSON
+        try:
+            for guard in self._definition.result_guards:
+                said = await _awaited(guard(replace(view, arguments=copied(call.arguments)), output))  # type: ignore[arg-type] # JSON
+                if said is None:
+                    continue
+                if not isinstance(said, ToolOutput):
+                    raise TypeError(f"a result guard gives None or a ToolOutput, not {said!r:.40}")
+                output = _recordable(said)
+        except Exception as error:  # noqa: BLE001 - the effect has happened, and the model must know
+            message = f"{tool.name} ran, but its result was refused: {_told(error)}"
+            return ToolOutput(message[:MESSAGE_LENGTH], is_error=True)
+        return output
 
     async def _run(self, tool: Tool[..., object], command: ExecuteCall) -> object:
         """Call the function. Its value as JSON, or a ToolOutput; what it raises is an error that the model sees."""
@@ -480,7 +523,28 @@ def _recordable(output: ToolOutput) -> ToolOutput:
     wrong = flaw_of_parts(content)
     if wrong:
         raise TypeError(f"the content of a ToolOutput is text or parts: {wrong}")
-    return ToolOutput(content or (Text(""),), output.is_error, plain(output.details))
+    return ToolOutput(content or (Text(""),), output.is_error, plain(output.details), output.terminate is True)
+
+
+async def _awaited(value: T | Awaitable[T]) -> T:
+    """What *value* is, or what it comes to."""
+    return await value if inspect.isawaitable(value) else value
+
+
+def _decision(said: object) -> tuple[bool, tuple[UserMessage, ...]]:
+    """Whether a boundary stops the run, and what it says before the next turn."""
+    match said:
+        case None:
+            return False, ()
+        case Stop():
+            return True, ()
+        case Go(messages) if all([isinstance(each, UserMessage) for each in messages]):
+            for each in messages:
+                if wrong := flaw_of_parts(each.parts):
+                    raise TypeError(f"a message of a boundary holds parts: {wrong}")
+            return False, tuple(messages)
+        case _:
+            raise TypeError(f"a boundary gives None, Go with user messages, or Stop, not {said!r:.40}")
 
 
 def _isolated(emit: Callable[[Delta], None]) -> Callable[[Delta], None]:

@@ -78,6 +78,7 @@ class ModelRequest:
 
     *messages* may share storage with the run's transcript: read it, never keep it past the call. *options* are the
     definition's own (temperature, max_tokens, ...). *timeout* is what is left in seconds, None without a limit.
+    *api_key*, if given, serves this request in place of the adapter's own.
     *on_delta*, if given, may be called with each piece of the answer as it arrives; it is plain, quick and never
     raises.
     """
@@ -93,6 +94,7 @@ class ModelRequest:
     options: Mapping[str, object] = field(factory=dict)
     timeout: float | None = None
     on_delta: Callable[[Delta], None] | None = field(default=None, eq=False, repr=False)
+    api_key: str | None = field(default=None, eq=False, repr=False)
 
 
 @runtime_checkable

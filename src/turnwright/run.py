@@ -15,7 +15,7 @@ from turnwright.decide import standing
 from turnwright.definition import AgentDefinition, AnyDefinition, Durability
 from turnwright.driver import LEASE_SECONDS, Driver, Watch
 from turnwright.errors import InvalidValue, PortError, RunBusy, RunError, RunMismatch, UnknownRun, UnusablePorts
-from turnwright.facts import RunCompleted, RunOpened, RunSuspended
+from turnwright.facts import RunCompleted, RunMigrated, RunOpened, RunSuspended
 from turnwright.inbox import Approve, Deny, Resolve
 from turnwright.messages import UserMessage, flaw_of_parts
 from turnwright.outcomes import Outcome
@@ -31,6 +31,8 @@ InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
 
 MAX_TURNS = 8
+POISONED: Final = 5
+"""How many owners in a row may die over a run before it is put aside."""
 Answer: TypeAlias = Approve | Deny | Resolve
 """A word about one call."""
 CLASSES: Final = get_args(Durability)
@@ -170,8 +172,9 @@ async def open_and_drive(
     try:
         driver = await _take(definition, ports, run_id, race=race, watch=watch, create=opening is not None)
         try:
-            await race.run(_open(driver, opening, max_turns, deadline, words), patience=ports.grace)
-            await driver.drive(max_turns=max_turns, deadline=deadline)
+            opened = _open(driver, opening, max_turns, deadline, words)
+            if await race.run(opened, patience=ports.grace):
+                await driver.drive(max_turns=max_turns, deadline=deadline)
             return standing(definition, driver.state, driver.head)
         finally:
             await driver.release()
@@ -197,8 +200,11 @@ async def _take(
 
 async def _open(
     driver: Driver, opening: Opening | None, max_turns: int | None, deadline: float | None, words: Sequence[Answer]
-) -> None:
-    """Know the run as far as it has come, or begin it; then hear what the caller says about its calls."""
+) -> bool:
+    """Know the run as far as it has come, or begin it; then hear what the caller says about its calls.
+
+    False for a run that killed too many of its owners and is put aside for somebody to look at.
+    """
     run_id, definition = driver.run_id, driver.definition
     if await driver.load():
         _recognise(driver, definition, opening)
@@ -215,6 +221,14 @@ async def _open(
     for word in words:
         _refuse_unknown(driver.state, word.effect_id)
     await driver.hear(words)
+    if driver.crashes < POISONED or driver.state.ended is not None:
+        return True
+    suspended = driver.state.suspended
+    if suspended is not None and suspended.detail == "poisoned":
+        return True  # somebody looked, and wants to try once more
+    driver.note(RunSuspended("external", "poisoned", f"{driver.crashes} owners died in a row with no result between"))
+    await driver.flush()
+    return False
 
 
 def _is_run_id(run_id: object) -> bool:
@@ -288,7 +302,11 @@ def _recognise(driver: Driver, definition: AnyDefinition, opening: Opening | Non
         except InvalidValue as error:
             message = f"run {opened.run_id!r} was completed under another definition, with another output: {error}"
             raise RunMismatch(opened.run_id, message) from error
-    if ended is None and driver.state.fingerprint != definition.fingerprint and not waiting:
+    if ended is not None or driver.state.fingerprint == definition.fingerprint:
+        return
+    if driver.state.fingerprint in definition.compatible_with:
+        driver.note(RunMigrated(definition.fingerprint))
+    elif not waiting:
         driver.note(RunSuspended("definition", "fingerprint", f"opened by another version of {opened.definition!r}"))
 
 

@@ -38,7 +38,7 @@ from turnwright.facts import (
     RunSuspended,
     TurnStarted,
 )
-from turnwright.inbox import Cancel, FollowUp, Steer
+from turnwright.inbox import Cancel, FollowUp, Steer, Withdraw
 from turnwright.messages import (
     NO_USAGE,
     AssistantMessage,
@@ -69,6 +69,7 @@ class CallState:
     result: ToolMessage | None = None
     made: RunCall | None = None
     """The finished call as the definition's own code sees it."""
+    terminate: bool = False
 
     @property
     def may_run(self) -> bool:
@@ -101,6 +102,10 @@ class RunState:
     answered: bool = True
     """Whether the model gave its answer of this turn."""
     tool_choice: str | None = None
+    boundary: BoundaryDecided | None = None
+    """What was decided about the coming turn."""
+    terminated: bool = False
+    """Whether no result of the last turn needs another answer."""
     transcript: Transcript = field(factory=Transcript)
     asked: ModelAsked | None = None
     attempts: int = 0
@@ -119,8 +124,8 @@ class RunState:
     tool_calls: int = 0
     tokens: Usage = NO_USAGE
     inbox: int = 0
-    steering: dict[int, UserMessage] = field(factory=dict)
-    follow_ups: dict[int, UserMessage] = field(factory=dict)
+    steering: dict[int, Steer] = field(factory=dict)
+    follow_ups: dict[int, FollowUp] = field(factory=dict)
     cancel: Cancel | None = None
     suspended: RunSuspended | None = None
     ended: RunCompleted | RunFailed | RunCancelled | None = None
@@ -189,10 +194,14 @@ def _received(state: RunState, fact: InboxReceived) -> None:
     state.inbox = fact.position
     if not fact.refused:
         match fact.word:
-            case Steer(message):
-                state.steering[fact.position] = message
-            case FollowUp(message):
-                state.follow_ups[fact.position] = message
+            case Steer():
+                state.steering[fact.position] = fact.word
+            case FollowUp():
+                state.follow_ups[fact.position] = fact.word
+            case Withdraw(id):
+                for queue in (state.steering, state.follow_ups):
+                    for position in [place for place, word in queue.items() if word.id == id]:
+                        del queue[position]
             case Cancel():
                 state.cancel = fact.word
             case _:
@@ -208,10 +217,15 @@ def _turn_started(state: RunState, fact: TurnStarted) -> None:
     state.calls = []
     state.answer = None
     for position in fact.delivered:
-        queue = state.steering if position in state.steering else state.follow_ups
-        if position not in queue:
+        word = state.steering.pop(position, None) or state.follow_ups.pop(position, None)
+        if word is None:
             raise JournalError(state.length, f"word {position} was delivered and does not wait")
-        state.transcript = state.transcript.append(queue.pop(position))
+        state.transcript = state.transcript.append(word.message)
+    if state.boundary is not None:
+        for message in state.boundary.messages:
+            state.transcript = state.transcript.append(message)
+    state.boundary = None
+    state.terminated = False
 
 
 def _asked(state: RunState, fact: ModelAsked) -> None:
@@ -270,6 +284,7 @@ def _refused(state: RunState, fact: CallRefused) -> None:
     call = _open_call(state, fact.turn, fact.index)
     if call.started is not None:
         raise JournalError(state.length, f"call {fact.index} was started and cannot be refused (turn {fact.turn})")
+    call.terminate = fact.terminate
     _settle(state, call, (Text(fact.message),), fact.message, is_error=True)
 
 
@@ -306,6 +321,7 @@ def _finished(state: RunState, fact: CallFinished) -> None:
     assert call.started is not None
     if call.doubt is not None or fact.attempt != call.started.attempt:
         raise JournalError(state.length, f"attempt {fact.attempt} of call {fact.index} is not on its way")
+    call.terminate = fact.terminate
     _settle(state, call, fact.parts, fact.output, is_error=fact.is_error)
 
 
@@ -326,6 +342,7 @@ def _boundary(state: RunState, fact: BoundaryDecided) -> None:
     if fact.turn != coming:
         raise JournalError(state.length, f"a decision about turn {fact.turn} before turn {coming}")
     state.tool_choice = fact.tool_choice
+    state.boundary = fact
 
 
 def _rejected(state: RunState, fact: OutputRejected) -> None:
@@ -348,6 +365,8 @@ def _resumed(state: RunState, fact: RunResumed) -> None:
     state.suspended = None
     state.failure = None
     state.malformed = 0
+    state.boundary = None
+    state.terminated = False
     state.max_turns = fact.max_turns
     state.deadline = fact.deadline
 
@@ -395,6 +414,7 @@ def _settle(state: RunState, call: CallState, parts: tuple[Part, ...], output: o
     call.made = RunCall(call.turn, part.name, arguments, output, is_error)
     state.open_calls -= 1
     if state.open_calls == 0:
+        state.terminated = all([each.terminate for each in state.calls])
         for each in state.calls:
             assert each.result is not None and each.made is not None
             state.transcript = state.transcript.append(each.result)

@@ -79,11 +79,15 @@ class ToolSpec:
 
 @frozen
 class ToolOutput:
-    """What a tool may return instead of a plain value: *content* for the model, an error mark, *details* for people."""
+    """What a tool may return instead of a plain value: *content* for the model, an error mark, *details* for people.
+
+    *terminate*: the model need not be asked about this result. If every result of a turn says so, the run rests.
+    """
 
     content: str | Sequence[Part]
     is_error: bool = False
     details: object = None
+    terminate: bool = False
 
 
 @frozen

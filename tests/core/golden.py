@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import msgspec
+from attrs import evolve as replace
 
 from turnwright import (
     AgentDefinition,
@@ -362,6 +363,17 @@ async def chosen() -> Stage:
     agent = AgentDefinition(name="chooser", instruction="Do it.", tools=[look, send], tool_choice=look_first)
     stage = Stage(call("look", order=1), text("done"), agent=agent)
     await stage.run()
+    return stage
+
+
+@story
+async def migrated() -> Stage:
+    """A run that waits for approval goes on under a later version, which did not change the tool's contract."""
+    stage = Stage(call("pay", cents=5), text("done"))
+    await stage.run()
+    earlier, stage.agent = stage.agent, replace(stage.agent, instruction="Be quick.")
+    stage.agent = replace(stage.agent, compatible_with=[earlier.fingerprint])
+    await stage.go_on(_0=YES)
     return stage
 
 

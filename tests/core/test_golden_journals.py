@@ -12,7 +12,7 @@ from attrs import astuple
 from tests.core.golden import JOURNALS, STORIES, stands
 from turnwright import Completed, Happened, MemoryState, Ports, Suspended, journal, resume_agent
 from turnwright.evidence import GENESIS, Entry, Evidence, verify
-from turnwright.facts import Fact, RunMigrated, RunOpened
+from turnwright.facts import Fact, RunOpened
 from turnwright.ports import Appended, Decision, Lease
 from turnwright.state import fold
 from turnwright.testing import ScriptedModel, text
@@ -54,10 +54,10 @@ def test_every_story_has_its_journal() -> None:
 
 
 def test_the_stories_tell_of_every_kind_of_fact() -> None:
-    """A new kind needs a story. No engine has migrated a run yet."""
+    """A new kind needs a story."""
     told = {type(fact) for path in PATHS for fact, _ in golden(path)[1]}
 
-    assert {*get_args(Fact)} - {RunMigrated} == told
+    assert {*get_args(Fact)} == told
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 from attrs import evolve as replace, frozen
@@ -31,9 +32,10 @@ from turnwright import (
     run_agent_sync,
     tool,
 )
+from turnwright.evidence import Entry
 from turnwright.inbox import Cancel
 from turnwright.messages import AssistantMessage, ToolMessage, UserMessage
-from turnwright.ports import ModelRequest
+from turnwright.ports import Append, Lease, ModelRequest
 from turnwright.testing import ScriptedModel, call, fails, text
 
 
@@ -531,3 +533,101 @@ async def test_a_run_that_ended_with_another_output_is_not_read_as_this_one() ->
     assert "hi" == later.output
     with pytest.raises(RunMismatch, match="another output"):
         await resume_agent(AgentDefinition(name="counter", instruction="Count.", output=int), "r1", world)
+
+
+@pytest.mark.promise("N-05")
+async def test_a_later_version_that_says_so_goes_on_with_runs_of_an_earlier_one() -> None:
+    """The move is a fact, made once; from then on the run belongs to the later version."""
+    ports = Ports(model=ScriptedModel([call("add", a=1, b=1), text("2"), text("3")]))
+    await run_agent(ADDER, "go", ports, run_id="r1", max_turns=1)
+    later = replace(ADDER, instruction="Add well.", compatible_with=[ADDER.fingerprint])
+
+    ended = await resume_agent(later, "r1", ports, max_turns=2)
+
+    assert isinstance(ended, Completed)
+    kinds = [item.kind for item in await ports.state.evidence("r1")]
+    assert (1, "2") == (kinds.count("run_migrated"), ended.output)
+
+
+@pytest.mark.promise("N-09")
+async def test_an_approval_is_void_under_another_contract() -> None:
+    """A call that waited while its tool changed is not run: the model is told, and may issue it again."""
+    entered: list[int] = []
+
+    def payer(version: str) -> AgentDefinition[str, str]:
+        @tool(approval="required", version=version)
+        async def pay(cents: int) -> str:
+            """Pay."""
+            entered.append(cents)
+            return "paid"
+
+        return AgentDefinition(name="payer", instruction="Pay.", tools=[pay])
+
+    ports = Ports(model=ScriptedModel([call("pay", cents=5), text("done")]))
+    first = await run_agent(payer("1"), "go", ports, run_id="r1")
+    assert isinstance(first, Suspended)
+    later = replace(payer("2"), compatible_with=[payer("1").fingerprint])
+
+    ended = await resume_agent(later, "r1", ports, decisions={first.pending[0].effect_id: "approve"})
+
+    assert isinstance(ended, Completed)
+    (result,) = [each for each in ended.transcript if isinstance(each, ToolMessage)]
+    assert ([], True) == (entered, result.is_error)
+    assert "contract changed" in result.text
+
+
+@pytest.mark.promise("N-05")
+async def test_a_started_call_under_another_contract_is_in_doubt() -> None:
+    """Even a `safe` one: what would run again is not what was started."""
+
+    def looker(version: str) -> AgentDefinition[str, str]:
+        @tool(replay="safe", version=version)
+        async def look() -> str:
+            """Look."""
+            return "seen"
+
+        return AgentDefinition(name="looker", instruction="Look.", tools=[look])
+
+    class Full(MemoryState):
+        async def append(
+            self, run_id: str, epoch: int, expected: int, append_id: str, facts: Sequence[Entry]
+        ) -> Append:
+            if facts[0].kind == "CallFinished":
+                raise PortError("full")
+            return await super().append(run_id, epoch, expected, append_id, facts)
+
+    state = Full()
+    model = ScriptedModel([call("look"), text("done")])
+    with pytest.raises(PortError, match="full"):
+        await run_agent(looker("1"), "go", Ports(model=model, state=state), run_id="r1")
+    later = replace(looker("2"), compatible_with=[looker("1").fingerprint])
+
+    waiting = await resume_agent(later, "r1", Ports(model=model, state=state.reopen()))
+
+    assert isinstance(waiting, Suspended)
+    assert ("in-doubt", "started under another contract of the tool") == (waiting.reason, waiting.pending[0].why)
+
+
+@pytest.mark.promise("N-10")
+async def test_a_run_that_kills_its_owners_is_put_aside() -> None:
+    """After five deaths in a row with no result it rests, and only somebody who resumes it once more tries again."""
+    state, asked = MemoryState(), 0
+
+    class Deadly(ScriptedModel):
+        async def complete(self, request: ModelRequest) -> AssistantMessage:
+            nonlocal asked
+            asked += 1
+            return await super().complete(request)
+
+    for _ in range(5):
+        lease = await state.acquire("r1", holder="dies", seconds=0.0)
+        assert isinstance(lease, Lease)
+    ports = Ports(model=Deadly([text("done")]), state=state)
+
+    waiting = await run_agent(ADDER, "go", ports, run_id="r1")
+    asked_before = asked
+    ended = await resume_agent(ADDER, "r1", ports)
+
+    assert isinstance(waiting, Suspended)
+    assert ("external", "poisoned", 0) == (waiting.reason, waiting.detail, asked_before)
+    assert isinstance(ended, Completed)

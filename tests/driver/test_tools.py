@@ -15,6 +15,7 @@ from attrs import evolve as replace, frozen
 from tests.driver.virtual import leftovers
 from turnwright import (
     AgentDefinition,
+    CallView,
     Completed,
     Failed,
     Issue,
@@ -534,8 +535,8 @@ async def test_every_stage_refuses_in_its_place_and_in_words() -> None:
         message = "cannot prepare"
         raise ValueError(message)
 
-    def guard(tool: Tool[..., object], _: object) -> str | None:
-        return "not today" if tool.name == "guarded" else None
+    def guard(view: CallView) -> str | None:
+        return "not today" if view.tool.name == "guarded" else None
 
     agent = using(
         make("plain"),
@@ -635,10 +636,12 @@ async def test_a_guard_may_rewrite_and_what_it_writes_is_validated() -> None:
         got.append(cents)
         return "paid"
 
-    def cap(_: object, arguments: dict[str, int]) -> Rewrite | None:
-        if arguments["cents"] > 1000:
+    def cap(view: CallView) -> Rewrite | None:
+        cents = view.arguments["cents"]
+        assert isinstance(cents, int)
+        if cents > 1000:
             return Rewrite({"cents": "lots"})
-        return Rewrite({"cents": 100}) if arguments["cents"] > 100 else None
+        return Rewrite({"cents": 100}) if cents > 100 else None
 
     results = await seen(using(pay, guards=[cap]), *[call("pay", cents=cents) for cents in (50, 500, 5000)])
 
@@ -676,9 +679,9 @@ async def test_what_a_guard_does_to_the_arguments_it_sees_changes_nothing() -> N
         got.append(values)
         return sum(values)
 
-    def scribble(_: object, arguments: dict[str, list[int]]) -> None:
-        arguments["values"].append(99)
-        arguments["other"] = []
+    def scribble(view: CallView) -> None:
+        view.arguments["values"].append(99)  # type: ignore[attr-defined]
+        view.arguments["other"] = []  # type: ignore[index]
 
     await seen(using(total, guards=[scribble]), call("total", values=[1, 2]))
 

@@ -28,6 +28,7 @@ from turnwright.lifecycle import (
     AgentStart,
     MessageEnd,
     MessageStart,
+    MessageUpdate,
     ToolExecutionEnd,
     ToolExecutionStart,
     ToolExecutionUpdate,
@@ -101,7 +102,7 @@ class Screen:
                 self.rest()
             case ReasoningDelta() | ToolCallDelta() | UsageDelta():
                 pass
-            case AgentStart() | MessageStart() | MessageEnd() | TurnEnd():
+            case AgentStart() | MessageStart() | MessageUpdate() | MessageEnd() | TurnEnd():
                 pass
             case Completed() | Suspended() | Failed() | Cancelled():
                 pass

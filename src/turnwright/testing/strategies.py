@@ -22,7 +22,7 @@ from turnwright import facts
 from turnwright.canonical import JSON
 from turnwright.definition import AgentDefinition
 from turnwright.errors import ModelErrorKind
-from turnwright.inbox import Approve, Cancel, Deny, FollowUp, LateResult, Resolve, Steer, Word
+from turnwright.inbox import Approve, Cancel, Deny, FollowUp, LateResult, Resolve, Steer, Withdraw, Word
 from turnwright.messages import (
     AssistantMessage,
     Message,
@@ -257,6 +257,7 @@ def words(effect_ids: tuple[str, ...] = ("r:1.0",)) -> st.SearchStrategy[Word]:
         | st.builds(Deny, effects, st.sampled_from(("", "too dear")), who)
         | st.builds(Resolve, effects, st.booleans(), json_values(), who)
         | st.builds(Cancel, st.sampled_from(("", "enough")), who)
+        | st.builds(Withdraw, st.sampled_from(("m1", "m2")))
         | st.builds(LateResult, effects, json_values(), st.booleans())
         | steering()
     )
