@@ -6,6 +6,7 @@ import pytest
 
 from turnwright.cli.exits import CommandError
 from turnwright.cli.models import PROVIDERS, default_model, model_of
+from turnwright.gateway import Gateway
 from turnwright_adapters.anthropic import AnthropicModel
 from turnwright_adapters.chat_completions import ChatCompletionsModel
 from turnwright_adapters.gemini import GeminiModel
@@ -60,3 +61,14 @@ def test_gemini_has_two_names_for_its_key() -> None:
     assert isinstance(model_of("gemini:mine", {"GOOGLE_API_KEY": "k"}), GeminiModel)
     with pytest.raises(CommandError, match="GEMINI_API_KEY"):
         model_of("gemini:mine", {})
+
+
+def test_several_names_are_a_gateway() -> None:
+    """Each is asked where those before it could not answer; one that cannot be had is refused before any is asked."""
+    both = model_of("anthropic:a,openai:b", EVERY_KEY)
+
+    assert isinstance(both, Gateway)
+    assert "<Gateway ['anthropic:a', 'openai:b']>" == repr(both)
+    for names in ("openai:a,openai:a", "openai:a,", "openai:a,opnai:b"):
+        with pytest.raises(CommandError, match="-m "):
+            model_of(names, EVERY_KEY)

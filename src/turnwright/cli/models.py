@@ -132,7 +132,12 @@ def default_model(environ: Mapping[str, str]) -> str:
 
 
 def model_of(name: str, environ: Mapping[str, str]) -> OpenModel:
-    """Return the model called *name*: `provider:model`, or `local`. Nothing is asked of anybody yet."""
+    """Return the model called *name*: `provider:model`, or `local`. Nothing is asked of anybody yet.
+
+    Several names with commas between them are a gateway: each is asked where those before it could not answer.
+    """
+    if "," in name:
+        return _gateway(name, environ)
     vendor, _, model = name.partition(":")
     if vendor == LOCAL:
         if model:
@@ -154,6 +159,15 @@ def model_of(name: str, environ: Mapping[str, str]) -> OpenModel:
         return _speaking(provider, vendor, model, base_url=base_url, key=key or None)
     except ValueError as error:
         raise CommandError(f"-m {name}: {error}") from error
+
+
+def _gateway(names: str, environ: Mapping[str, str]) -> OpenModel:
+    from turnwright.gateway import Gateway, Route
+
+    try:
+        return Gateway([Route(name, model_of(name, environ)) for name in names.split(",")])
+    except ValueError as error:
+        raise CommandError(f"-m {names}: {error}") from error
 
 
 def _speaking(provider: Provider, vendor: str, model: str, *, base_url: str, key: str | None) -> OpenModel:
