@@ -135,6 +135,14 @@ def test_a_prompt_that_is_too_long_is_an_overflow(words: str) -> None:
         (500, {"message": "The server is overloaded"}, "overloaded", True),
         (504, {"message": "x"}, "timeout", True),
         (429, [{"error": {"message": "x", "status": "RESOURCE_EXHAUSTED"}}], "rate_limit", True),
+        (
+            400,
+            {"message": "x", "status": "INVALID_ARGUMENT", "details": [{"reason": "API_KEY_INVALID"}]},
+            "auth",
+            False,
+        ),
+        (400, {"message": "x", "status": "INVALID_ARGUMENT", "details": [{}, 7]}, "invalid_request", False),
+        (503, {"message": "Throttling: too many tokens, please wait"}, "overloaded", True),
         (400, "<!doctype html><html>nginx</html>", "invalid_request", False),
         (307, {"message": "moved"}, "invalid_request", False),
         *[

@@ -45,8 +45,8 @@ _BY_CODE: Final = _codes(
     """,
     timeout="timeout timeout_error request_timeout deadline_exceeded",
     auth="""
-        invalid_api_key authentication_error invalid_authentication_error permission_error permission_denied
-        unauthenticated
+        invalid_api_key api_key_invalid authentication_error invalid_authentication_error permission_error
+        permission_denied unauthenticated
     """,
     content_filter="content_filter content_policy_violation responsibleaipolicyviolation",
 )
@@ -183,7 +183,10 @@ def _read_error(payload: object) -> tuple[str, list[str], float | None]:
     if isinstance(inner, dict):
         message = inner.get("message") or inner.get("detail")
         codes = [str(inner[key]).lower() for key in ("code", "type", "status") if inner.get(key)]
-        return message if isinstance(message, str) else encode(inner).decode(), codes, _retry_info(inner.get("details"))
+        details = inner.get("details")
+        told = [each.get("reason") for each in details if isinstance(each, dict)] if isinstance(details, list) else ()
+        codes += [reason.lower() for reason in told if isinstance(reason, str)]  # Google's only word for a bad key
+        return message if isinstance(message, str) else encode(inner).decode(), codes, _retry_info(details)
     codes = [str(payload[key]).lower() for key in ("code", "type", "status") if payload.get(key)]
     return inner if isinstance(inner, str) else encode(inner).decode(), codes, None
 
