@@ -245,8 +245,7 @@ def _answered(state: RunState, fact: ModelAnswered) -> None:
     message = fact.message
     state.transcript = state.transcript.append(message)
     if message.usage is not NO_USAGE:
-        state.tokens = state.tokens + message.usage
-        state.requests += max(0, message.usage.requests - 1)  # a gateway asked more than once for this answer
+        _count(state, message.usage)
     calls = message.calls
     if calls:
         state.calls = [CallState(fact.turn, index, part) for index, part in enumerate(calls)]
@@ -258,8 +257,15 @@ def _answered(state: RunState, fact: ModelAnswered) -> None:
 def _failed(state: RunState, fact: ModelFailed) -> None:
     _close_request(state, fact)
     state.failure = fact
+    if fact.usage is not NO_USAGE:
+        _count(state, fact.usage)
     if fact.kind == "malformed":
         state.malformed += 1
+
+
+def _count(state: RunState, usage: Usage) -> None:
+    state.tokens = state.tokens + usage
+    state.requests += max(0, usage.requests - 1)  # a gateway may ask more than once for one answer
 
 
 def _lost(state: RunState, fact: ModelLost) -> None:
