@@ -259,6 +259,19 @@ def test_failed_tries_count() -> None:
     assert Usage(requests=2, input_tokens=13, output_tokens=2) == answer.usage
 
 
+@pytest.mark.case("usg-08")
+async def test_what_failed_tries_used_is_in_the_usage_of_the_run() -> None:
+    """Also when no route answered; and what was seen of the last try is kept with it."""
+    talker = AgentDefinition("talker", "Talk.")
+    model = over(*[Played(fail("connection", "x", retryable=False, usage=Usage(input_tokens=10)))] * 2)
+
+    async with stream_agent(talker, "hi", Ports(model=model)) as stream:
+        *_, outcome = [item async for item in stream]
+
+    assert isinstance(outcome, Suspended)
+    assert (2, 20) == (outcome.usage.requests, outcome.usage.input_tokens)
+
+
 def test_no_try_starts_once_the_tokens_are_used_up() -> None:
     """The budget of one request bounds what failing costs."""
     first = Played(fail("connection", "x", usage=Usage(input_tokens=60)))

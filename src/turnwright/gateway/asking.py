@@ -45,6 +45,8 @@ RECENT: Final = 256
 
 FOREVER: Final = float("inf")
 
+NOTHING: Final = AssistantMessage((), "error")
+
 
 @frozen
 class Backoff:
@@ -179,7 +181,7 @@ class Gateway:
             if isinstance(answer, AssistantMessage):
                 return answer
             wait = None if tries == lane.route.attempts else self._wait(answer, tries, asking)
-            self._tell(replace(asking.attempt(lane, "failed"), kind=answer.kind, status=answer.status, wait=wait))
+            self._tell(asking.attempt(lane, "failed", kind=answer.kind, status=answer.status, wait=wait))
             if wait is None:
                 return None
             await asyncio.sleep(wait)
@@ -227,7 +229,7 @@ class Gateway:
         else:
             lane.answered()
             asking.end()
-            self._tell(replace(asking.attempt(lane, "answered"), usage=answer.usage))
+            self._tell(asking.attempt(lane, "answered", usage=answer.usage))
             return asking.with_all_usage(answer)
         asking.end(error)
         # A time limit that the caller set shorter than the route's own says nothing about the route.
@@ -260,6 +262,7 @@ class _Asking:
         self._clock = clock
         self._deadline = FOREVER if request.timeout is None else clock.monotonic() + request.timeout
         self._dispatched = False
+        self._requests = 0
         self._began = 0.0
         self._visible = False
         self._piece: _Pieces | None = None
@@ -287,8 +290,10 @@ class _Asking:
             self._piece.over = True
             self._visible = self._piece.visible
         if error is not None:
+            told = self._told() if error.partial is None else error.partial.usage
             self.failure = error
-            self.used += self._told()
+            self.used += told
+            self._requests += max(1, told.requests)
             self._dispatched |= error.dispatched
 
     def attempt(
@@ -296,18 +301,21 @@ class _Asking:
         lane: Lane,
         outcome: Literal["answered", "failed", "refused", "cancelled"],
         *,
+        kind: ModelErrorKind | None = None,
+        status: int | None = None,
         refused: Refusal | None = None,
+        usage: Usage | None = None,
+        wait: float | None = None,
     ) -> Attempt:
         """What is known of the newest try, or of a route that was not tried."""
-        request, route = self.request, lane.route.name
-        if refused is not None:
-            return Attempt(request.run_id, request.turn, request.attempt, self.number, route, outcome, refused=refused)
-        seconds = self._clock.monotonic() - self._began
+        request = self.request
         return Attempt(
-            *(request.run_id, request.turn, request.attempt, self.number, route, outcome),
-            seconds=seconds,
-            visible=self._visible,
-            usage=self._told(),
+            *(request.run_id, request.turn, request.attempt, self.number, lane.route.name, outcome, kind, status),
+            refused,
+            0.0 if refused else self._clock.monotonic() - self._began,
+            self._visible and refused is None,
+            NO_USAGE if refused else self._told() if usage is None else usage,
+            wait,
         )
 
     def _told(self) -> Usage:
@@ -315,9 +323,9 @@ class _Asking:
 
     def with_all_usage(self, answer: AssistantMessage) -> AssistantMessage:
         """The answer, with what the failed tries before it used."""
-        if self.number == 1:
+        if self._requests == 0:
             return answer
-        requests = self.number - 1 + max(1, answer.usage.requests)
+        requests = self._requests + max(1, answer.usage.requests)
         return replace(answer, usage=replace(answer.usage + self.used, requests=requests))
 
     def last_word(self, opens_in: float) -> ModelError:
@@ -328,16 +336,19 @@ class _Asking:
         if failure is None:
             words = f"no route may be asked now; the first opens in {opens_in:.1f} s"
             return ModelError("overloaded", words, retryable=True, retry_after=opens_in, dispatched=False)
-        if failure.dispatched or not self._dispatched:
+        if self.number == 1:
             return failure
+        seen = NOTHING if failure.partial is None else failure.partial
         told = ModelError(
             failure.kind,
             str(failure),
             retryable=failure.retryable,
             retry_after=failure.retry_after,
             status=failure.status,
+            dispatched=self._dispatched,  # an earlier try may have been charged
+            partial=replace(seen, usage=replace(self.used, requests=self._requests)),
         )
-        told.__cause__ = failure  # only this try was never sent: an earlier one may have been charged
+        told.__cause__ = failure
         return told
 
 
