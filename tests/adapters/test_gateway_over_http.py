@@ -65,6 +65,24 @@ async def test_a_stream_that_breaks_in_one_dialect_is_whole_in_another() -> None
     assert "Hello there" == "".join([each.text for each in deltas[last:] if isinstance(each, TextDelta)])
 
 
+@pytest.mark.case("usg-08")
+async def test_what_came_before_a_failure_is_kept_with_it() -> None:
+    """Text and tokens, also where nobody watches: the gateway counts them, and the last failure brings them along."""
+    begun = events(START, *said("Once upon a time"))
+    async with ByteServer([RawReply(begun)]) as claude, ByteServer([WELL]) as gpt:
+        async with Gateway([Route("claude", make(claude.url, stream=True), attempts=1)]) as alone:
+            with pytest.raises(ModelError) as caught:
+                await alone.complete(request())
+        routes = [Route("claude", make(claude.url, stream=True), attempts=1), Route("gpt", model_of(gpt))]
+        async with Gateway(routes) as gateway:
+            answer = await gateway.complete(request())
+
+    partial = caught.value.partial
+    assert partial is not None
+    assert ("Once upon a time", 100, "error") == (partial.text, partial.usage.input_tokens, partial.stop_reason)
+    assert (2, 100) == (answer.usage.requests, answer.usage.input_tokens)
+
+
 @pytest.mark.promise("N-21")
 async def test_a_conversation_goes_on_with_another_provider_and_comes_back() -> None:
     """The other gets the call and its result under one id and no foreign signature; the first gets its own again."""

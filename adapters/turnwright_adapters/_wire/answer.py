@@ -167,6 +167,13 @@ class Answer(ABC):
             raw_stop_reason=self._finish,
         )
 
+    def so_far(self) -> AssistantMessage | None:
+        """Return what came before a failure, None if nothing did."""
+        if not self._parts and not self._usage:
+            return None
+        usage = self._counted(self._usage)
+        return AssistantMessage(self._made(), "error", usage, self._model, self._provider, self._id)
+
     def _made(self) -> list[Part]:
         """Return the parts, without those that say nothing and are signed by nobody."""
         parts: list[Part] = []

@@ -79,18 +79,22 @@ class HttpModel:
         }
         if (key := await authorization(self._key, self.provider)) is not None:
             headers |= self._credentials(key)
-        async with self._http.post(
-            url,
-            headers={name: value for name, value in {**headers, **self._headers}.items() if value is not None},
-            body=body,
-            provider=self.provider,
-            timeout=within,
-        ) as reply:
-            if reply.content_type == "text/event-stream" or (stream and "json" not in reply.content_type):
-                await listen(reply, answer)
-            else:
-                answer.take_whole(await reply.read())
-            return answer.message()
+        try:
+            async with self._http.post(
+                url,
+                headers={name: value for name, value in {**headers, **self._headers}.items() if value is not None},
+                body=body,
+                provider=self.provider,
+                timeout=within,
+            ) as reply:
+                if reply.content_type == "text/event-stream" or (stream and "json" not in reply.content_type):
+                    await listen(reply, answer)
+                else:
+                    answer.take_whole(await reply.read())
+                return answer.message()
+        except ModelError as error:
+            error.partial = answer.so_far()
+            raise
 
 
 def check_choice(request: ModelRequest) -> None:
