@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Self, get_args
 
 import pytest
+from attrs import evolve as replace
 from hypothesis import given, settings, strategies as st
 
 from tests.driver.virtual import leftovers, run
@@ -246,6 +247,18 @@ def test_without_a_viewer_no_model_is_asked_to_stream() -> None:
 
     assert [asked()] == model.requests
     assert model.requests[0].on_delta is None
+
+
+def test_a_route_has_options_of_its_own() -> None:
+    """What one model calls otherwise, or does not know; the request itself stays as it was."""
+    first, second = Played(fail("quota", retryable=False)), Played(OK)
+    request = replace(asked(), options={"thinking": {"type": "enabled"}, "temperature": 0.5})
+    gateway = over(first, Route("b", second, options={"thinking": None, "reasoning_effort": "low"}))
+
+    run(gateway.complete(request))
+
+    assert {"thinking": {"type": "enabled"}, "temperature": 0.5} == first.requests[0].options == request.options
+    assert {"thinking": None, "temperature": 0.5, "reasoning_effort": "low"} == second.requests[0].options
 
 
 @pytest.mark.case("usg-08")

@@ -203,10 +203,11 @@ class Gateway:
         left = asking.left()
         limit = left if route.timeout is None else min(route.timeout, left)
         timeout = limit if limit < FOREVER else None
+        options = {**request.options, **route.options} if route.options else request.options
         piece = asking.begin()
         try:
             async with asyncio.timeout(timeout) as patience:
-                answer = await route.model.complete(replace(request, timeout=timeout, on_delta=piece))
+                answer = await route.model.complete(replace(request, options=options, timeout=timeout, on_delta=piece))
             if patience.expired():  # it would not be cancelled
                 raise TimeoutError
             if wrong := self._check(answer):

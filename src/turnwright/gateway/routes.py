@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
 from attrs import field
@@ -32,7 +33,8 @@ class Route:
 
     One request is tried at most *attempts* times here, each for at most *timeout* seconds. *concurrent* requests at a
     time and *per_minute* in any minute may start; one that would wait longer than *patience* seconds for its turn goes
-    to the next route. After *failures* in a row the route is left alone for *rest* seconds.
+    to the next route. After *failures* in a row the route is left alone for *rest* seconds. *options* go over those of
+    the request, for what this model calls otherwise; None takes one away.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Route:
     patience: float = field(default=10.0, kw_only=True)
     failures: int = field(default=5, kw_only=True)
     rest: float = field(default=30.0, kw_only=True)
+    options: Mapping[str, object] = field(factory=dict, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         if not self.name or not isinstance(self.model, Model):
