@@ -11,6 +11,7 @@ from typing import Final
 from tests.benchmarks.crowd import crowd
 from tests.benchmarks.definitions import definitions
 from tests.benchmarks.durable import durable
+from tests.benchmarks.gateway import requests
 from tests.benchmarks.imports import imports
 from tests.benchmarks.measuring import Effort, Row
 from tests.benchmarks.streams import deltas
@@ -24,6 +25,7 @@ WORKLOADS: Final[dict[str, Callable[[Effort], Coroutine[object, object, list[Row
     "parallel": eight_tools,
     "long": long_run,
     "definition": definitions,
+    "gateway": requests,
     "crowd": crowd,
     "durable": durable,
     "deltas": deltas,
