@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Self, get_args
 
 import pytest
@@ -53,15 +54,25 @@ routes = st.lists(
 @pytest.mark.promise("N-21")
 @pytest.mark.case("ret-03", "ret-09")
 @settings(max_examples=1000)
-@given(routes, st.integers(1, 6), st.none() | st.sampled_from([0.0, 0.7, 20.0]), st.floats(0, 1), st.integers(1, 3))
+@given(
+    routes,
+    st.integers(1, 6),
+    st.none() | st.sampled_from([0.0, 0.7, 20.0]),
+    st.floats(0, 1),
+    st.lists(st.none() | st.sampled_from([0.0, 0.25, 2.0, 50.0]), min_size=1, max_size=3),
+)
 def test_no_schedule_breaks_the_limits(
     plan: Sequence[tuple[list[Step], int, float | None, int, int | None]],
     attempts: int,
     timeout: float | None,
     chance: float,
-    requests: int,
+    cancelled: list[float | None],
 ) -> None:
-    """Never two answers glued, never more tries than allowed, never beyond the deadline, nothing left behind."""
+    """Never two answers glued, never more tries than allowed, never beyond the deadline, nothing left behind.
+
+    Some requests are cancelled after a while.
+    """
+    requests = len(cancelled)
     models = [Played(*script) for script, *_ in plan]
     gateway = over(
         *[
@@ -72,23 +83,22 @@ def test_no_schedule_breaks_the_limits(
         chance=chance,
     )
 
-    async def one() -> tuple[AssistantMessage | ModelError, Viewer, float]:
-        viewer, began = Viewer(), asyncio.get_running_loop().time()
-        try:
-            came: AssistantMessage | ModelError = await gateway.complete(asked(timeout=timeout, on_delta=viewer))
-        except ModelError as error:
-            came = error
-        return came, viewer, asyncio.get_running_loop().time() - began
+    async def one(patience: float | None) -> None:
+        viewer, began, came = Viewer(), asyncio.get_running_loop().time(), None
+        task = asyncio.ensure_future(gateway.complete(asked(timeout=timeout, on_delta=viewer)))
+        await asyncio.wait([task], timeout=patience)
+        task.cancel()
+        with suppress(ModelError, asyncio.CancelledError):
+            came = await task
+        assert came is None or came.text == viewer.shown
+        assert timeout is None or asyncio.get_running_loop().time() - began <= timeout + 0.4
 
-    async def all_of_them() -> list[tuple[AssistantMessage | ModelError, Viewer, float]]:
-        done = await asyncio.gather(*[one() for _ in range(requests)])
+    async def all_of_them() -> None:
+        await asyncio.gather(*[one(patience) for patience in cancelled])
         assert not leftovers()
-        return done
 
-    for came, viewer, seconds in run(all_of_them()):
-        if isinstance(came, AssistantMessage):
-            assert came.text == viewer.shown
-        assert timeout is None or seconds <= timeout + 0.4
+    run(all_of_them())
+    assert [0] * len(models) == [lane._taken for lane in gateway._lanes]
     assert requests * attempts >= sum([model.tries for model in models])
     for model, (_, most, _, _, together) in zip(models, plan, strict=True):
         assert requests * most >= model.tries
@@ -492,10 +502,14 @@ def test_a_route_that_breaks_its_promise_is_a_route_that_failed() -> None:
 
 def test_an_answer_may_be_checked_before_it_is_believed() -> None:
     """What the check objects to counts as malformed."""
-    gateway = over(Played(Step(("nope",))), Played(OK), check=lambda answer: "" if answer.text == "ok" else "not ok")
+    nope = Played(Step(("nope",), usage=Usage(input_tokens=7)))
+    gateway = over(nope, Played(OK), check=lambda answer: "" if answer.text == "ok" else "not ok")
 
-    assert "ok" == run(gateway.complete(asked())).text
+    answer = run(gateway.complete(asked()))
+
+    assert "ok" == answer.text
     assert [("a", "failed", "malformed")] * 2 == told(gateway)[:2]
+    assert 14 == answer.usage.input_tokens  # what was paid for and refused counts
 
 
 def test_what_is_told_of_a_try_holds_no_content_and_is_bounded() -> None:

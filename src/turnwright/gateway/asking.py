@@ -192,9 +192,9 @@ class Gateway:
         if not error.retryable or not self._may_go_on(asking):
             return None
         wait = error.retry_after
-        if wait is None:
+        if wait is None or not wait >= 0:
             wait = self._backoff.delay(tries, self._random())
-        elif not 0 <= wait <= self._backoff.patience:
+        elif wait > self._backoff.patience:
             return None
         return wait if wait < asking.left() else None
 
@@ -211,7 +211,12 @@ class Gateway:
             if patience.expired():  # it would not be cancelled
                 raise TimeoutError
             if wrong := self._check(answer):
-                raise ModelError("malformed", f"{route.name}: the answer is not sound: {wrong}", retryable=True)
+                raise ModelError(
+                    "malformed",
+                    f"{route.name}: the answer is not sound: {wrong}",
+                    retryable=True,
+                    partial=None if flaw(answer) else answer,  # it was paid for
+                )
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -233,10 +238,9 @@ class Gateway:
             self._tell(asking.attempt(lane, "answered", usage=answer.usage))
             return asking.with_all_usage(answer)
         asking.end(error)
-        # A time limit that the caller set shorter than the route's own says nothing about the route.
         if error.kind in _OF_THE_REQUEST:
             lane.answered()
-        elif error.kind == "timeout" and asking.left() <= 0:
+        elif error.kind == "timeout" and asking.left() <= 0:  # the caller's limit, which says nothing about the route
             lane.abandoned()
         else:
             wait = error.retry_after
