@@ -445,6 +445,22 @@ def test_no_more_in_a_minute_than_allowed() -> None:
     assert [0, 0, 60, 0, 0, 60, 0] == model.pauses
 
 
+def test_a_cancelled_wait_for_the_minute_takes_no_place() -> None:
+    """Whoever comes after finds it free."""
+    model = Played(OK)
+    gateway = over(Route("a", model, per_minute=1, concurrent=1, patience=300.0))
+
+    async def scenario() -> str:
+        await gateway.complete(asked())
+        waiting = asyncio.ensure_future(gateway.complete(asked()))
+        await asyncio.sleep(30.0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        return (await gateway.complete(asked())).text
+
+    assert "ok" == run(scenario())
+
+
 def test_a_cancelled_wait_for_a_place_takes_none() -> None:
     """The places of those who went away are free."""
     model = Played(Step(seconds=2.0))
