@@ -17,6 +17,7 @@ from turnwright.declarations import (
     CALLABLE,
     CALLABLES,
     COUNT,
+    FLAG,
     NAME,
     OPTIONS,
     PLAIN,
@@ -204,6 +205,7 @@ _RULES: Final[tuple[tuple[str, Rule], ...]] = (
     ),
     ("guards", CALLABLES),
     ("result_guards", CALLABLES),
+    ("strict", FLAG),
     ("boundary", optional(CALLABLE)),
     ("repairs", COUNT),
     ("options", OPTIONS),
@@ -240,7 +242,8 @@ class AgentDefinition(Generic[InputT, OutputT]):
 
     *input* and *output* are Python types or JSON Schemas. *render* makes the first user message of an input; without
     it text stays text and all else becomes JSON. *check_output* functions see the typed output and the run's calls;
-    what they object to goes back to the model, at most *repairs* times. *tool_choice* is `auto`, `required`, `none`,
+    what they object to goes back to the model, at most *repairs* times; so does, when *strict*, an answer that is
+    empty or was cut at its length. *tool_choice* is `auto`, `required`, `none`,
     a tool's name, or a function of the turn that gives one of these. *guards* see each validated call before
     approval, *result_guards* see what it gave. *boundary* may stop the run between turns, or keep it from ending.
     *options* go to the model port as they are. *approval_seconds* is how long a request for approval stands. *cost* is
@@ -262,6 +265,7 @@ class AgentDefinition(Generic[InputT, OutputT]):
     result_guards: Sequence[ResultGuard] = ()
     boundary: Boundary | None = None
     repairs: int = 2
+    strict: bool = True
     options: Mapping[str, object] = field(factory=dict)
     limits: Limits = Limits()
     approval_seconds: float | None = None

@@ -4,6 +4,7 @@
       DefinitionError        an agent, a tool or a schema that cannot work (also a ValueError)
       InvalidValue           a value that its schema refuses, with every issue and its path (also a ValueError)
       UnusablePorts          ports that cannot give what a definition or a caller needs
+      AgentError             a stateful agent that cannot do now what it was asked for, with a closed code
       RunError               a run that cannot be opened or continued as asked
         UnknownRun             no run of that id is in the state port
         RunBusy                another holder works on it now; try again after `retry_after` seconds
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from turnwright.messages import AssistantMessage
 
 __all__ = [
+    "AgentError",
+    "AgentErrorCode",
     "DefinitionError",
     "InvalidValue",
     "Issue",
@@ -121,6 +124,21 @@ class RunMismatch(RunError):
 
 class LostLease(RunError):
     """Another holder took the run over. What was acknowledged before is kept; nothing more was written."""
+
+
+AgentErrorCode = Literal["busy", "nothing-to-continue", "waiting"]
+
+
+class AgentError(TurnwrightError):
+    """A stateful agent that cannot do now what it was asked for. *code* is closed.
+
+    `busy`: it works; queue the message, or wait until it is idle. `nothing-to-continue`: its last word was its own, and
+    nothing is queued. `waiting`: its last run waits for somebody; decide, or abort it.
+    """
+
+    def __init__(self, code: AgentErrorCode, message: str) -> None:
+        self.code: AgentErrorCode = code
+        super().__init__(message)
 
 
 class PortError(TurnwrightError):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, TypeAlias, TypeVar, get_args
+from typing import Final, TypeAlias, TypeVar, cast, get_args
 
 from attrs import evolve as replace
 
@@ -55,7 +55,7 @@ from turnwright.state import RunState
 from turnwright.tools import DidNotHappen, Happened, Tool, ToolContext, ToolOutput, call_key, parts_of_output
 from turnwright.wiring import Ports
 
-__all__ = ["Performer"]
+__all__ = ["Performer", "awaited"]
 
 T = TypeVar("T")
 
@@ -238,7 +238,7 @@ class Performer:
         asked = "boundary"
         try:
             if definition.boundary is not None and state.turn and state.boundary is None:
-                stop, messages = _decision(await _awaited(definition.boundary(view)))
+                stop, messages = _decision(await awaited(definition.boundary(view)))
             asked = "tool_choice"
             if not isinstance(choice, str):
                 choice = choice(view)
@@ -252,9 +252,9 @@ class Performer:
 
     async def _check_output(self, command: CheckOutput) -> RunCompleted | OutputRejected | RunFailed:
         answer, definition = command.answer, self._definition
-        if answer.stop_reason == "length":
+        if definition.strict and answer.stop_reason == "length":
             return OutputRejected(command.turn, ("the answer was cut at the output limit; give a shorter one",))
-        if not answer.text.strip():
+        if definition.strict and not answer.text.strip():
             return OutputRejected(command.turn, ("the answer was empty",))
         try:
             value = answer.text if definition.output_spec is None else find_json(answer.text)
@@ -349,7 +349,7 @@ class Performer:
         view = CallView(state.opened.run_id, call.turn, call.index, tool, part, call.arguments)  # type: ignore[union-attr,arg-type] # JSON
         try:
             for guard in self._definition.result_guards:
-                said = await _awaited(guard(replace(view, arguments=copied(call.arguments)), output))  # type: ignore[arg-type] # JSON
+                said = await awaited(guard(replace(view, arguments=copied(call.arguments)), output))  # type: ignore[arg-type] # JSON
                 if said is None:
                     continue
                 if not isinstance(said, ToolOutput):
@@ -526,9 +526,9 @@ def _recordable(output: ToolOutput) -> ToolOutput:
     return ToolOutput(content or (Text(""),), output.is_error, plain(output.details), output.terminate is True)
 
 
-async def _awaited(value: T | Awaitable[T]) -> T:
-    """What *value* is, or what it comes to."""
-    return await value if inspect.isawaitable(value) else value
+async def awaited(value: T | Awaitable[T]) -> T:
+    """What *value* is, or what it comes to: hooks may be plain functions or async ones."""
+    return cast("T", await value if inspect.isawaitable(value) else value)
 
 
 def _decision(said: object) -> tuple[bool, tuple[UserMessage, ...]]:

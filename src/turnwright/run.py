@@ -101,7 +101,7 @@ async def resume_agent(
         opening=None,
         max_turns=max_turns,
         deadline=deadline,
-        words=[*_decision_words(decisions or {}), *_resolution_words(resolutions or {})],
+        words=words_about_calls(decisions, resolutions),
         require=require,
     )
 
@@ -182,6 +182,20 @@ async def open_and_drive(
         raise PortError(f"run {run_id!r}: the state port did not answer, and the run was {error.why}") from error
     finally:
         await race.close()
+
+
+async def open_inbox(definition: AnyDefinition, ports: Ports, run_id: str) -> None:
+    """Make sure that there is a run *run_id*, if only as an inbox: one that rests and has nothing to do."""
+    race = Race(ports.clock, None, grace=ports.grace)
+    driver = await _take(definition, ports, run_id, race=race, watch=None, create=True)
+    try:
+        if not await driver.load():
+            salt = ports.ids.new_id()[:64]
+            driver.note(RunOpened(run_id, definition.name, definition.fingerprint, None, (), MAX_TURNS, None, salt))
+            driver.note(RunSuspended("external", "inbox"))
+            await driver.flush()
+    finally:
+        await driver.release()
 
 
 async def _take(
@@ -308,6 +322,13 @@ def _recognise(driver: Driver, definition: AnyDefinition, opening: Opening | Non
         driver.note(RunMigrated(definition.fingerprint))
     elif not waiting:
         driver.note(RunSuspended("definition", "fingerprint", f"opened by another version of {opened.definition!r}"))
+
+
+def words_about_calls(
+    decisions: Mapping[str, str | Decision] | None, resolutions: Mapping[str, Happened | DidNotHappen] | None
+) -> list[Answer]:
+    """What a caller says about calls, as words of the inbox."""
+    return [*_decision_words(decisions or {}), *_resolution_words(resolutions or {})]
 
 
 def _decision_words(decisions: Mapping[str, str | Decision]) -> list[Answer]:

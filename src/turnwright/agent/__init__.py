@@ -1,0 +1,18 @@
+"""The stateful face of the engine: a conversation that owns its transcript, its queues and its listeners."""
+
+from turnwright.agent.agent import Agent, Receipt
+from turnwright.agent.hooks import NextTurn, Signal, ToolCallContext, TurnContext
+from turnwright.agent.queues import Queued, QueueMode
+from turnwright.agent.state import AgentState
+
+__all__ = [
+    "Agent",
+    "AgentState",
+    "NextTurn",
+    "QueueMode",
+    "Queued",
+    "Receipt",
+    "Signal",
+    "ToolCallContext",
+    "TurnContext",
+]

@@ -1,0 +1,591 @@
+"""`Agent`: a conversation that keeps its own transcript. Rule: it has no loop; each prompt is a run of the engine.
+
+    prompt, continue_       open a run, or take the unfinished one up, and drive it to rest
+    steer, follow_up        queue a message: the queue is the inbox of the runs
+    abort                   the run's cancellation, and the word `cancel` in its inbox
+    hooks                   guards, result guards, the boundary and the model port of the run
+    subscribe               the run's listener; the agent itself listens first, and so knows its state
+
+With a durable state port and a *session_id*, all of it survives the process: a new `Agent` of the same session finds
+transcript, queues and the unfinished run where they were.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from typing import Final, Literal, TypeAlias
+
+from attrs import evolve as replace
+
+from turnwright.agent.hooks import (
+    AfterToolCall,
+    BeforeToolCall,
+    ConvertToLlm,
+    GetApiKey,
+    GetContinuationMessages,
+    Listener,
+    NextTurn,
+    PrepareNextTurn,
+    ShouldStopAfterTurn,
+    ShouldStopBeforeTurn,
+    Signal,
+    ToolCallContext,
+    TransformContext,
+    TurnContext,
+)
+from turnwright.agent.queues import Queue, Queued, QueueKind, QueueMode
+from turnwright.agent.session import RESET, Session
+from turnwright.agent.state import AgentState
+from turnwright.agent.voice import Voice
+from turnwright.definition import AgentDefinition, Block, Boundary, CallView, Go, Limits, Rewrite, Stop, TurnView
+from turnwright.deltas import Delta
+from turnwright.errors import AgentError
+from turnwright.facts import Fact, RunCancelled, RunCompleted, RunFailed
+from turnwright.inbox import FollowUp, Steer, Withdraw, Word
+from turnwright.lifecycle import (
+    AgentEnd,
+    AgentStart,
+    Lifecycle,
+    LifecycleEvent,
+    MessageEnd,
+    MessageStart,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+    TurnEnd,
+    TurnStart,
+)
+from turnwright.memory import MemoryState
+from turnwright.messages import AssistantMessage, Image, Message, Text, ToolMessage, UserMessage, flaw_of_parts
+from turnwright.outcomes import Completed, Outcome, Pending, Suspended
+from turnwright.performer import awaited
+from turnwright.ports import Decision, Model, State
+from turnwright.run import Answer, Opening, open_and_drive, words_about_calls
+from turnwright.tools import DidNotHappen, Happened, Tool, ToolOutput
+from turnwright.wiring import Ports
+
+__all__ = ["Agent", "Receipt"]
+
+MAX_TURNS: Final = 200
+ToolExecution: TypeAlias = Literal["parallel", "sequential"]
+Content: TypeAlias = str | UserMessage | Sequence[UserMessage]
+
+
+class Receipt:
+    """Something that was said. It counts from now on; awaiting the receipt waits until it also outlives the process."""
+
+    def __init__(self, id: str, kept: Callable[[], Awaitable[None]]) -> None:
+        self.id = id
+        self._kept = kept
+
+    def __await__(self) -> Generator[object, object, None]:
+        return self._kept().__await__()
+
+
+class Agent:
+    """A stateful agent.
+
+    ::
+
+        agent = Agent(model=model, tools=[search], system_prompt="Be brief.")
+        agent.subscribe(lambda event, signal: print(event.type))
+        await agent.prompt("Where is my order?")
+        agent.state.messages[-1].text
+
+    *model* is a model port. *state* (with *session_id*) is where the conversation outlives the process; *ports* gives
+    any other port. *max_turns* bounds one prompt. Hooks are attributes and may be changed between prompts; system
+    prompt, model and thinking level are read before each request, tools at each prompt.
+
+    Raises AgentError, with a code, for what cannot be asked of it now; DefinitionError for tools that cannot work.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        system_prompt: str = "",
+        tools: Sequence[Tool[..., object] | Callable[..., object]] = (),
+        messages: Sequence[Message] = (),
+        thinking_level: str = "off",
+        thinking_budgets: Mapping[str, int] | None = None,
+        state: State | None = None,
+        session_id: str | None = None,
+        ports: Ports | None = None,
+        options: Mapping[str, object] | None = None,
+        convert_to_llm: ConvertToLlm | None = None,
+        transform_context: TransformContext | None = None,
+        get_api_key: GetApiKey | None = None,
+        before_tool_call: BeforeToolCall | None = None,
+        after_tool_call: AfterToolCall | None = None,
+        should_stop_after_turn: ShouldStopAfterTurn | None = None,
+        should_stop_before_turn: ShouldStopBeforeTurn | None = None,
+        prepare_next_turn: PrepareNextTurn | None = None,
+        get_continuation_messages: GetContinuationMessages | None = None,
+        steering_mode: QueueMode = "one-at-a-time",
+        follow_up_mode: QueueMode = "one-at-a-time",
+        tool_execution: ToolExecution = "parallel",
+        limits: Limits = Limits(),  # noqa: B008 - a frozen value
+        max_turns: int = MAX_TURNS,
+    ) -> None:
+        self.state = AgentState(model, system_prompt, thinking_level, tools, messages)
+        self.thinking_budgets = thinking_budgets
+        self.options = dict(options or {})
+        self.convert_to_llm = convert_to_llm
+        self.transform_context = transform_context
+        self.get_api_key = get_api_key
+        self.before_tool_call = before_tool_call
+        self.after_tool_call = after_tool_call
+        self.should_stop_after_turn = should_stop_after_turn
+        self.should_stop_before_turn = should_stop_before_turn
+        self.prepare_next_turn = prepare_next_turn
+        self.get_continuation_messages = get_continuation_messages
+        self.tool_execution = tool_execution
+        self.limits = limits
+        self.max_turns = max_turns
+        self._ports = replace(ports, model=model) if ports is not None else Ports(model, MemoryState(finished=1))
+        if state is not None:
+            self._ports = replace(self._ports, state=state)
+        self.session_id = session_id or self._ports.ids.new_id()
+        self._keeps = session_id is not None
+        """Whether somebody may come back to this session, so that what is queued has to be kept."""
+        self._session = Session(self.session_id, self._ports)
+        self._queue = Queue()
+        self._queue.modes = {"steer": steering_mode, "follow_up": follow_up_mode}
+        self._voice = Voice(self)
+        self._listeners: dict[Listener, None] = {}
+        self._signal = asyncio.Event()
+        self._idle: asyncio.Event | None = None
+        """Set when the work that goes on has settled; None while there is none."""
+        self._loaded = not self._keeps
+        self._unkept: list[Word] = []
+        self._keeping = asyncio.Lock()
+        self._open = ""
+        """The run that is at rest and has not ended."""
+        self._pending: tuple[Pending, ...] = ()
+        self._given_up = False
+        self._since = 0
+        """How many messages there were before the current run."""
+        self._resumed = False
+        self._compiled: tuple[object, AgentDefinition[str, str]] | None = None
+
+    # --- saying something
+
+    async def prompt(self, content: Content, images: Sequence[Image] = ()) -> Outcome[str]:
+        """Say something, and work until there is nothing left to do.
+
+        Returns how the last run stands: a failure of the model, of a hook or of a tool is told there, in
+        `state.error_message` and in the transcript, and is not raised. Raises AgentError `busy` and `waiting`, and
+        what the state port raises.
+        """
+        messages = _messages(content, images)
+        return await self._work(messages)
+
+    def prompt_sync(self, content: Content, images: Sequence[Image] = ()) -> Outcome[str]:
+        """`prompt` for callers without an event loop."""
+        return asyncio.run(self.prompt(content, images))
+
+    async def continue_(
+        self,
+        *,
+        decisions: Mapping[str, str | Decision] | None = None,
+        resolutions: Mapping[str, Happened | DidNotHappen] | None = None,
+    ) -> Outcome[str]:
+        """Go on without saying anything: with the unfinished run, else with what is queued, else with the transcript.
+
+        *decisions* and *resolutions* are as in `resume_agent`. Raises AgentError `nothing-to-continue` where the last
+        word was the agent's own and nothing is queued.
+        """
+        return await self._work(None, words_about_calls(decisions, resolutions))
+
+    def steer(self, content: Content) -> Receipt:
+        """Queue a message for the next turn boundary; several are delivered together. Legal at any time."""
+        return self._enqueue("steer", content)
+
+    def follow_up(self, content: Content) -> Receipt:
+        """Queue a message for when the agent would otherwise stop; several are delivered together."""
+        return self._enqueue("follow_up", content)
+
+    @property
+    def queued(self) -> tuple[Queued, ...]:
+        """What waits to be delivered, the oldest first."""
+        return self._queue.items
+
+    def cancel_queued(self, *ids: str) -> list[Queued]:
+        """Take items back that were not delivered yet; gives those that it took."""
+        taken = self._queue.take_back(ids)
+        for item in taken:
+            self._keep(Withdraw(item.id))
+        return taken
+
+    def clear_queue(self, kind: QueueKind | None = None) -> list[Queued]:
+        """Take back everything that waits, of one kind or of both."""
+        return self.cancel_queued(*[item.id for item in self.queued if kind in (None, item.kind)])
+
+    @property
+    def steering_mode(self) -> QueueMode:
+        """Whether one steering item is delivered at a time, or all; it counts from the next delivery on."""
+        return self._queue.modes["steer"]
+
+    @steering_mode.setter
+    def steering_mode(self, mode: QueueMode) -> None:
+        self._queue.modes["steer"] = mode
+
+    @property
+    def follow_up_mode(self) -> QueueMode:
+        """As `steering_mode`, for follow-ups."""
+        return self._queue.modes["follow_up"]
+
+    @follow_up_mode.setter
+    def follow_up_mode(self, mode: QueueMode) -> None:
+        self._queue.modes["follow_up"] = mode
+
+    # --- the run that goes on
+
+    @property
+    def signal(self) -> Signal:
+        """The signal of the run that goes on, or of the last one."""
+        return self._signal
+
+    @property
+    def pending(self) -> tuple[Pending, ...]:
+        """What the last run waits for."""
+        return self._pending
+
+    def abort(self) -> None:
+        """End what goes on, as soon as everything in it has ended or the grace is over; harmless when idle.
+
+        What had come of the answer stays in the transcript, every call gets a result, and what is queued stays queued.
+        A run that waits for somebody is ended by the next prompt instead of being refused.
+        """
+        if self._idle is None:
+            self._given_up = bool(self._open)
+            return
+        self._queue.end("aborted")
+        self._signal.set()
+
+    async def wait_for_idle(self) -> None:
+        """Return when nothing goes on any more and every listener has heard of it."""
+        while self._idle is not None:
+            await self._idle.wait()
+
+    def reset(self) -> Receipt:
+        """Forget transcript, queues and errors; keep everything else. Raises AgentError `busy`."""
+        self._refuse_while_busy("reset")
+        self._queue.take_back([item.id for item in self.queued])
+        self.state.forget()
+        self._open, self._pending = "", ()
+        return self._keep(Steer(UserMessage((), kind=RESET, data=self._session.runs), RESET))
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Have *listener* called with every event and the signal of its run, in order; returns how to stop it.
+
+        The run waits for it. What it raises is reported to the event loop's exception handler and changes nothing.
+        """
+        self._listeners[listener] = None
+        return lambda: self._listeners.pop(listener, None)
+
+    async def load(self) -> None:
+        """Read the session from the state port; `prompt` and `continue_` do it by themselves."""
+        if self._loaded:
+            return
+        self._loaded = True
+        lifecycle = Lifecycle(self._reduce)
+
+        def begin(number: int) -> None:
+            nonlocal lifecycle
+            self._settle_run()
+            lifecycle = Lifecycle(self._reduce)
+            self._since = len(self.state.messages)
+            self._open = self._session.run_id(number)
+
+        def record(fact: Fact, at: float) -> None:
+            lifecycle.record(fact, at)
+            if isinstance(fact, RunCompleted | RunFailed | RunCancelled):
+                self._open = ""
+
+        await self._session.load(self._queue, begin=begin, record=record)
+        self._settle_run()
+
+    # --- how a prompt becomes a run
+
+    async def _work(self, messages: Sequence[UserMessage] | None, words: Sequence[Answer] = ()) -> Outcome[str]:
+        self._refuse_while_busy("continue_" if messages is None else "prompt")
+        self._idle = asyncio.Event()
+        self._signal = asyncio.Event()
+        self.state.is_streaming = True
+        self.state.error_message = None
+        try:
+            await self.load()
+            await self._catch_up()
+            if messages is None:
+                outcome = await self._continue(words)
+            else:
+                await self._close_open_run()
+                outcome = await self._begin(messages)
+            while isinstance(outcome, Completed) and self._queue.items and not self._signal.is_set():
+                outcome = await self._begin((), speak=True)  # what a listener queued at the end
+            return outcome
+        finally:
+            self.state.is_streaming = False
+            self._settle_run()
+            idle, self._idle = self._idle, None
+            idle.set()
+
+    async def _continue(self, words: Sequence[Answer]) -> Outcome[str]:
+        if self._open:
+            self._resumed = True
+            return await self._drive(self._open, None, words)
+        tail = next((each for each in reversed(self.state.messages) if not _came_to_nothing(each)), None)
+        if self._queue.items:
+            return await self._begin((), speak=True)
+        if tail is None or isinstance(tail, AssistantMessage):
+            what = "there is nothing yet" if tail is None else "the last word was the agent's own"
+            raise AgentError("nothing-to-continue", f"{what}, and nothing is queued: use prompt")
+        return await self._begin(())
+
+    async def _begin(self, messages: Sequence[UserMessage], *, speak: bool = False) -> Outcome[str]:
+        self._session.runs += 1
+        self._since = len(self.state.messages)
+        self._resumed = False
+        self._queue.begin(speak=speak)
+        return await self._drive(self._session.run_id(self._session.runs), Opening(None, tuple(messages)))
+
+    async def _drive(self, run_id: str, opening: Opening | None, words: Sequence[Answer] = ()) -> Outcome[str]:
+        self._open, self._given_up = run_id, False
+        turns = self._queue.turn
+        if opening is None:
+            self._queue.begin()
+        self._voice.begin(tuple(self.state.messages[: self._since]))
+        outcome = await open_and_drive(
+            *(self._definition(), self._run_ports()),
+            run_id=run_id,
+            opening=opening,
+            max_turns=turns + self.max_turns,
+            deadline=None,
+            words=words,
+            watch=self._queue,
+        )
+        waits = isinstance(outcome, Suspended)
+        self._open = run_id if waits else ""
+        self._pending = outcome.pending if isinstance(outcome, Suspended) else ()
+        if isinstance(outcome, Suspended) and outcome.reason not in ("model", "cancelled", "external"):
+            self.state.error_message = self.state.error_message or f"{outcome.reason}: {outcome.detail}".rstrip(": ")
+        return outcome
+
+    async def _close_open_run(self) -> None:
+        """End the run that was left, so that there is one at a time. One that waits for somebody is not ours to end."""
+        if not self._open:
+            return
+        if self._pending and not self._given_up:
+            waits = ", ".join([each.effect_id for each in self._pending])
+            raise AgentError("waiting", f"the last run waits for {waits}: continue_(decisions=...) or abort() first")
+        self._queue.begin()
+        self._queue.end("the conversation went on without it")
+        listeners, self._listeners = self._listeners, {}
+        try:
+            await open_and_drive(
+                *(self._definition(), self._run_ports()), run_id=self._open, opening=None, max_turns=None, deadline=None
+            )
+        finally:
+            self._listeners = listeners
+        self._open, self._pending = "", ()
+
+    def _run_ports(self) -> Ports:
+        ports = self._ports
+        return replace(
+            ports,
+            model=self._voice,
+            inbox=self._queue,
+            listener=self,
+            deltas=ports.deltas or _NOBODY,
+            cancellation=self._signal,
+        )
+
+    def _definition(self) -> AgentDefinition[str, str]:
+        """The definition of the next run; made anew only when something in it changed."""
+        hooks = (self.before_tool_call is None, self.after_tool_call is None, self._boundary() is None)
+        key = (*map(id, self.state.tools), self.tool_execution, self.limits, *hooks)
+        if self._compiled is None or self._compiled[0] != key:
+            definition = AgentDefinition(
+                name="agent",
+                instruction="",
+                tools=self.state.tools,
+                guards=[] if self.before_tool_call is None else [self._before],
+                result_guards=[] if self.after_tool_call is None else [self._after],
+                boundary=self._boundary(),
+                limits=self.limits,
+                repairs=0,
+                strict=False,
+            )
+            if self.tool_execution == "sequential":
+                tools = [replace(each, sequential=True) for each in definition.tools]
+                definition = replace(definition, tools=tools)
+            self._compiled = (key, definition)
+        return self._compiled[1]
+
+    def _boundary(self) -> Boundary | None:
+        hooks = (self.should_stop_after_turn, self.should_stop_before_turn, self.prepare_next_turn)
+        return None if (*hooks, self.get_continuation_messages) == (None,) * 4 else self._between_turns
+
+    def request_options(self, given: Mapping[str, object]) -> Mapping[str, object]:
+        """The options of the next request."""
+        return {**given, **self.options}
+
+    # --- hooks
+
+    async def _before(self, view: CallView) -> str | Block | Rewrite | None:
+        assert self.before_tool_call is not None
+        return await awaited(self.before_tool_call(self._seen_by_hooks(view), self._signal))
+
+    async def _after(self, view: CallView, output: ToolOutput) -> ToolOutput | None:
+        assert self.after_tool_call is not None
+        return await awaited(self.after_tool_call(self._seen_by_hooks(view), output, self._signal))
+
+    def _seen_by_hooks(self, view: CallView) -> ToolCallContext:
+        message = self.state.last_answer
+        assert message is not None
+        return ToolCallContext(message, view.call, view.tool, view.arguments, self.state.messages)
+
+    async def _between_turns(self, view: TurnView) -> Go | Stop | None:
+        """Ask whether to stop, after the turn and before the next, and what the next one needs or the end may say."""
+        if self._resumed:
+            self._resumed = False  # somebody wants this turn
+            return None
+        context = self._turn_context()
+        if self.should_stop_after_turn is not None and await awaited(
+            self.should_stop_after_turn(context, self._signal)
+        ):
+            return None if view.ending else Stop()
+        steered = any([item.kind == "steer" for item in self.queued])
+        if self.should_stop_before_turn is not None and not steered and self.should_stop_before_turn():
+            return None if view.ending else Stop()
+        more: Sequence[UserMessage] = ()
+        if view.ending:
+            if self.get_continuation_messages is not None:
+                more = await awaited(self.get_continuation_messages(context, self._signal))
+            if not more:
+                return None
+        if self.prepare_next_turn is not None:
+            self._prepare(await awaited(self.prepare_next_turn(context, self._signal)), len(view.transcript))
+        return Go(more)
+
+    def _prepare(self, change: NextTurn | None, said: int) -> None:
+        if change is None:
+            return
+        state = self.state
+        state.model = change.model or state.model
+        state.system_prompt = state.system_prompt if change.system_prompt is None else change.system_prompt
+        state.thinking_level = change.thinking_level or state.thinking_level
+        if change.messages is not None:
+            self._voice.replace_context(change.messages, said)
+
+    def _turn_context(self) -> TurnContext:
+        messages = self.state.messages
+        results: list[ToolMessage] = []
+        for message in reversed(messages):
+            if not isinstance(message, ToolMessage):
+                break
+            results.insert(0, message)
+        return TurnContext(self.state.last_answer, tuple(results), messages, tuple(messages[self._since :]))
+
+    # --- events
+
+    async def on_event(self, event: LifecycleEvent) -> None:
+        """Take an event of the run: first for the agent's own state, then for its listeners, one after another."""
+        if isinstance(event, MessageEnd) and event.role == "assistant" and event.message is None:
+            why = "aborted" if self._signal.is_set() else "error"
+            event = replace(event, message=self._voice.so_far(why, event.error))  # type: ignore[arg-type]
+        self._reduce(event)
+        for listener in [*self._listeners]:
+            try:
+                await awaited(listener(event, self._signal))
+            except Exception as error:  # noqa: BLE001 - a listener never changes the run
+                told = {"message": f"a listener failed on {event.type}; the run goes on", "exception": error}
+                asyncio.get_running_loop().call_exception_handler(told)
+
+    def _reduce(self, event: LifecycleEvent) -> None:
+        state = self.state
+        match event:
+            case MessageStart(role="assistant"):
+                state.streams(lambda: self._voice.so_far("stop"))
+            case MessageStart(message=message):
+                state.streams(lambda: message)
+            case MessageEnd(message=message):
+                state.streams(None)
+                if message is not None:
+                    state.append(message)
+            case ToolExecutionStart(tool_call_id=id):
+                state.pending_tool_calls = state.pending_tool_calls | {id}
+            case ToolExecutionEnd(tool_call_id=id):
+                state.pending_tool_calls = state.pending_tool_calls - {id}
+            case TurnEnd(message=AssistantMessage(error=str() as error)):
+                state.error_message = error
+            case AgentStart() | TurnStart() | TurnEnd() | AgentEnd():
+                pass
+            case _:
+                pass
+
+    def _settle_run(self) -> None:
+        self.state.streams(None)
+        self.state.pending_tool_calls = frozenset()
+
+    # --- what is kept
+
+    def _refuse_while_busy(self, what: str) -> None:
+        if self._idle is not None:
+            raise AgentError("busy", f"the agent is working: {what} again when it is idle, or use steer or follow_up")
+
+    def _enqueue(self, kind: QueueKind, content: Content) -> Receipt:
+        item = Queued(self._ports.ids.new_id(), kind, _messages(content))
+        if not item.messages:
+            return Receipt("", self._catch_up)
+        self._queue.add(item)
+        return self._keep(*item.words())
+
+    def _keep(self, *words: Steer | FollowUp | Withdraw) -> Receipt:
+        if self._keeps:
+            self._unkept += words
+            if self._idle is not None:
+                task = asyncio.get_running_loop().create_task(self._catch_up())
+                task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return Receipt(words[0].id or "", self._catch_up)
+
+    async def _catch_up(self) -> None:
+        """Write down what was queued and is not written yet."""
+        async with self._keeping:
+            while self._unkept:
+                await self._session.post(self._definition(), self._unkept[0])
+                del self._unkept[0]
+
+
+class _Nobody:
+    """A delta sink for whom nothing is said: it makes the run stream, for the events of its messages."""
+
+    def emit(self, delta: Delta) -> None:
+        """Take a delta."""
+
+
+_NOBODY: Final = _Nobody()
+
+
+def _came_to_nothing(message: Message) -> bool:
+    return isinstance(message, AssistantMessage) and message.stop_reason in ("error", "aborted")
+
+
+def _messages(content: Content, images: Sequence[Image] = ()) -> tuple[UserMessage, ...]:
+    if isinstance(content, str):
+        return (UserMessage((Text(content), *images)),)
+    if images:
+        message = "images go with text; put them into the parts of a message of your own"
+        raise TypeError(message)
+    messages = (content,) if isinstance(content, UserMessage) else tuple(content)
+    for each in messages:
+        _refuse_odd(each)
+    return messages
+
+
+def _refuse_odd(message: object) -> None:
+    if not isinstance(message, UserMessage):
+        raise TypeError(f"a prompt is text, a UserMessage or several of them, not {message!r:.80}")
+    if wrong := flaw_of_parts(message.parts):
+        raise TypeError(f"a message holds text and images: {wrong}")

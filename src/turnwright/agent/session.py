@@ -1,0 +1,82 @@
+"""Where an agent's conversation lives: in the runs of its session, and in the inbox that outlives each of them.
+
+Rule: run number n of session `s` is `s.n`, and `s` itself is a run that only has an inbox, for what is queued. Nothing
+else is stored: transcript, queues and the unfinished run are read from these journals (`load`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from turnwright import journal
+from turnwright.agent.queues import Queue, Queued
+from turnwright.definition import AnyDefinition
+from turnwright.facts import Fact
+from turnwright.inbox import FollowUp, Steer, Withdraw, Word
+from turnwright.run import open_inbox
+from turnwright.wiring import Ports
+
+__all__ = ["RESET", "Session"]
+
+RESET: Final = "turnwright.reset"
+"""The kind of the message that says that everything before it is forgotten."""
+
+
+class Session:
+    """The runs of one conversation in a state port."""
+
+    def __init__(self, session_id: str, ports: Ports) -> None:
+        self.id = session_id
+        self._ports = ports
+        self.runs = 0
+        """How many runs it has had."""
+        self._has_inbox = False
+
+    def run_id(self, number: int) -> str:
+        """The id of run *number*, counted from 1."""
+        return f"{self.id}.{number}"
+
+    async def load(self, queue: Queue, *, begin: Callable[[int], None], record: Callable[[Fact, float], None]) -> None:
+        """Read the session: *begin* is told of each run, *record* of its facts; *queue* gets what still waits."""
+        first = await self._load_queue(queue)
+        while entries := await self._ports.state.load(self.run_id(self.runs + 1)):
+            self.runs += 1
+            queue.begin()
+            if self.runs >= first:
+                begin(self.runs)
+            for position, entry in enumerate(entries, start=1):
+                fact = journal.decode(entry.kind, entry.schema, entry.body, position=position)
+                queue.seen(fact)
+                if self.runs >= first:
+                    record(fact, entry.at)
+
+    async def _load_queue(self, queue: Queue) -> int:
+        """Queue what was ever queued and not taken back. The number of the first run that is not forgotten."""
+        first = 1
+        waiting: dict[str, Queued] = {}
+        for _, word in await self._ports.state.read(self.id):
+            self._has_inbox = True
+            match word:
+                case Steer(message, str()) if message.kind == RESET:
+                    assert isinstance(message.data, int)
+                    first = message.data + 1
+                    waiting.clear()
+                case Steer(message, str() as id) | FollowUp(message, str() as id):
+                    earlier = waiting[id].messages if id in waiting else ()
+                    kind = "steer" if isinstance(word, Steer) else "follow_up"
+                    waiting[id] = Queued(id, kind, (*earlier, message))  # type: ignore[arg-type]
+                case Withdraw(id):
+                    waiting.pop(id, None)
+                case _:
+                    pass
+        for item in waiting.values():
+            queue.add(item)
+        return first
+
+    async def post(self, definition: AnyDefinition, word: Word) -> None:
+        """Put *word* where it outlives this process."""
+        if not self._has_inbox:
+            await open_inbox(definition, self._ports, self.id)
+            self._has_inbox = True
+        await self._ports.state.post(self.id, word)

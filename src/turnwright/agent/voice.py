@@ -1,0 +1,170 @@
+"""The model port of an agent's runs: it asks the owner's hooks, and then the agent's model of the moment.
+
+Rule: before each request, in this order: `transform_context`, `convert_to_llm`, `get_api_key`, and then the system
+prompt, the model and the thinking level are read, so that a late edit counts. What had come of an answer that was
+aborted or failed is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from attrs import evolve as replace
+
+from turnwright.agent.hooks import ConvertToLlm, GetApiKey, Signal, TransformContext
+from turnwright.agent.state import AgentState
+from turnwright.deltas import Delta, ReasoningDelta, TextDelta, ToolCallDelta, UsageDelta
+from turnwright.errors import ModelError
+from turnwright.messages import (
+    NO_USAGE,
+    AssistantMessage,
+    Message,
+    Part,
+    Reasoning,
+    StopReason,
+    Text,
+    ToolCall,
+    UserMessage,
+)
+from turnwright.performer import awaited
+from turnwright.ports import ModelRequest
+
+__all__ = ["Voice", "for_the_model"]
+
+
+def for_the_model(messages: Sequence[Message]) -> Sequence[Message]:
+    """What a model sees unless the owner says otherwise: no message with a kind, and no answer that came to nothing."""
+    return [message for message in messages if not _is_private(message)]
+
+
+def _is_private(message: Message) -> bool:
+    if isinstance(message, AssistantMessage):
+        return message.stop_reason in ("error", "aborted")
+    return isinstance(message, UserMessage) and message.kind != ""
+
+
+class Owner(Protocol):
+    """What an agent is to its voice."""
+
+    state: AgentState
+    transform_context: TransformContext | None
+    convert_to_llm: ConvertToLlm | None
+    get_api_key: GetApiKey | None
+
+    @property
+    def signal(self) -> Signal:
+        """Says that the run was aborted."""
+        ...
+
+    def request_options(self, given: Mapping[str, object]) -> Mapping[str, object]:
+        """The options of the next request."""
+        ...
+
+
+class Voice:
+    """One agent's model port."""
+
+    def __init__(self, agent: Owner) -> None:
+        self._agent = agent
+        self._pieces: list[Delta] = []
+        self._before: Sequence[Message] = ()
+        self._skipped = 0
+
+    def begin(self, before: Sequence[Message]) -> None:
+        """A run begins, after the messages *before*."""
+        self._before = before
+        self._skipped = 0
+
+    def replace_context(self, messages: Sequence[Message], said: int) -> None:
+        """From now on the model sees *messages* in place of the past and of the first *said* messages of the run."""
+        self._before = tuple(messages)
+        self._skipped = said
+
+    def so_far(self, stop_reason: StopReason, error: str | None = None) -> AssistantMessage:
+        """What has come of the answer."""
+        usages = [piece.usage for piece in self._pieces if isinstance(piece, UsageDelta)]
+        usage = usages[-1] if usages else NO_USAGE
+        return AssistantMessage(_parts(self._pieces), stop_reason, usage, error=error)
+
+    async def complete(self, request: ModelRequest) -> AssistantMessage:
+        """Ask; see `Model.complete`."""
+        self._pieces = []
+        agent = self._agent
+        messages: Sequence[Message] = [*self._before, *request.messages[self._skipped :]]
+        if agent.transform_context is not None:
+            messages = await awaited(agent.transform_context(messages, agent.signal))
+        messages = await awaited((agent.convert_to_llm or for_the_model)(messages))
+        key = request.api_key
+        if agent.get_api_key is not None:
+            key = await awaited(agent.get_api_key(getattr(agent.state.model, "provider", ""))) or key
+        request = replace(
+            request,
+            instruction=agent.state.system_prompt,
+            messages=messages,
+            options=agent.request_options(request.options),
+            api_key=key,
+            on_delta=self._collecting(request),
+        )
+        try:
+            answer = await agent.state.model.complete(request)
+            if not _says_nothing(answer):
+                return answer
+            again = await agent.state.model.complete(request)
+        except BaseException as error:
+            raise self._kept(error) from error
+        if _says_nothing(again):
+            raise ModelError("malformed", "the model gave an empty answer, twice", partial=again)
+        return replace(again, usage=answer.usage + again.usage)
+
+    def _collecting(self, request: ModelRequest) -> Callable[[Delta], None]:
+        """What the request tells its deltas to, with a memory of them."""
+        pieces, emit = self._pieces, request.on_delta
+        if emit is None:
+            return pieces.append
+
+        def collect(delta: Delta) -> None:
+            pieces.append(delta)
+            emit(delta)
+
+        return collect
+
+    def _kept(self, error: BaseException) -> BaseException:
+        """*error*, with what had come before it."""
+        if isinstance(error, ModelError):
+            error.partial = error.partial or self.so_far("error")
+        elif not isinstance(error, Exception) and self._agent.signal.is_set():
+            return ModelError("cancelled", "the request was aborted", partial=self.so_far("aborted"))
+        elif isinstance(error, Exception):
+            return ModelError("internal", str(error) or type(error).__name__, partial=self.so_far("error"))
+        return error
+
+
+def _says_nothing(answer: AssistantMessage) -> bool:
+    return answer.stop_reason == "stop" and not answer.calls and not answer.text.strip()
+
+
+def _parts(pieces: Sequence[Delta]) -> tuple[Part, ...]:
+    """The parts that *pieces* make, in the order in which each began."""
+    texts: dict[tuple[str, int], list[str]] = {}
+    names: dict[int, str] = {}
+    run, last = 0, ""
+    for piece in pieces:
+        match piece:
+            case TextDelta(text=text) | ReasoningDelta(text=text):
+                run += piece.type != last
+                texts.setdefault((piece.type, run), []).append(text)
+            case ToolCallDelta(index=index, text=text):
+                names[index] = piece.name or names.get(index, "")
+                texts.setdefault(("tool_call", index), []).append(text)
+            case _:
+                continue
+        last = piece.type
+    made: list[Part] = []
+    for (kind, place), chunks in texts.items():
+        whole = "".join(chunks)
+        if kind == "tool_call":
+            made.append(ToolCall("", names[place], whole))
+        else:
+            made.append(Text(whole) if kind == "text" else Reasoning(whole))
+    return tuple(made)
