@@ -131,7 +131,7 @@ class AnthropicModel(HttpModel):
             raise ModelError("invalid_request", words, dispatched=False)
         body = self._body(request, output, stream=stream)
         answer = _Answer(request, ToolNames([tool.name for tool in request.tools]), self.provider, output)
-        return await self._ask(self._url, body, answer, stream=stream, within=request.timeout)
+        return await self._ask(request, self._url, body, answer, stream=stream)
 
     def _credentials(self, key: str) -> dict[str, str]:
         return {"x-api-key": key}

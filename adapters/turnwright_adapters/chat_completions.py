@@ -145,7 +145,7 @@ class ChatCompletionsModel(HttpModel):
         stream = self._streams(request)
         body = self._body(request, encoded, stream=stream)
         answer = _Answer(request, ToolNames([tool.name for tool in request.tools]), self.provider)
-        return await self._ask(self._url, body, answer, stream=stream, within=request.timeout)
+        return await self._ask(request, self._url, body, answer, stream=stream)
 
     def _body(self, request: ModelRequest, encoded: _Encoder, *, stream: bool) -> bytes:
         """Return the request's body. Equal requests give equal bytes, and what is not asked for leaves none."""

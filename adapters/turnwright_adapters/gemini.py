@@ -121,7 +121,7 @@ class GeminiModel(HttpModel):
         url = self._at(f"{path}:streamGenerateContent", alt="sse") if stream else self._at(f"{path}:generateContent")
         body = self._body(request, options)
         answer = _Answer(request, ToolNames([tool.name for tool in request.tools]), self.provider)
-        return await self._ask(url, body, answer, stream=stream, within=request.timeout)
+        return await self._ask(request, url, body, answer, stream=stream)
 
     def _credentials(self, key: str) -> dict[str, str]:
         return super()._credentials(key) if self._bearer else {"x-goog-api-key": key}

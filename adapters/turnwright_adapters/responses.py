@@ -116,7 +116,7 @@ class ResponsesModel(HttpModel):
         stream = self._streams(request)
         body = self._body(request, stream=stream)
         answer = _Answer(request, ToolNames([tool.name for tool in request.tools]), self.provider)
-        return await self._ask(self._url, body, answer, stream=stream, within=request.timeout)
+        return await self._ask(request, self._url, body, answer, stream=stream)
 
     def _body(self, request: ModelRequest, *, stream: bool) -> bytes:
         """Return the request's body. What is not asked for leaves no trace."""

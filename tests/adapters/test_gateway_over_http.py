@@ -219,6 +219,19 @@ async def test_no_model_is_sent_what_only_another_understands() -> None:
         assert b"dHh0" not in body
 
 
+async def test_a_key_of_the_request_goes_to_one_provider_or_to_none() -> None:
+    """It replaces the adapter's own; a gateway over several can't know whose it is, and sends it to nobody."""
+    asked = request(api_key="sk-mine")
+    async with ByteServer([OVERLOADED]) as claude, ByteServer([WELL]) as gpt, over(claude, gpt) as both:
+        await both.complete(asked)
+        async with Gateway([Route("gpt", model_of(gpt, api_key="sk-own"))]) as one:
+            await one.complete(asked)
+
+    sent = [seen.headers.get("authorization") for seen in gpt.requests]
+    assert [None, "Bearer sk-mine"] == sent
+    assert not any("sk-mine" in str(seen.headers) for seen in claude.requests)
+
+
 @pytest.mark.promise("T-05", "N-21")
 class TestGateway(ModelSuite):
     """A gateway keeps the promises of a model port, also where its first route is down."""

@@ -69,7 +69,7 @@ class HttpModel:
         return {"authorization": f"Bearer {key}"}
 
     async def _ask(
-        self, url: str, body: bytes, answer: Answer, *, stream: bool, within: float | None
+        self, request: ModelRequest, url: str, body: bytes, answer: Answer, *, stream: bool
     ) -> AssistantMessage:
         """Post *body*, let *answer* take the reply whichever form it has, and return the message."""
         headers = {
@@ -77,7 +77,7 @@ class HttpModel:
             "accept": "text/event-stream" if stream else "application/json",
             "accept-encoding": "identity",
         }
-        if (key := await authorization(self._key, self.provider)) is not None:
+        if (key := await authorization(request.api_key or self._key, self.provider)) is not None:
             headers |= self._credentials(key)
         try:
             async with self._http.post(
@@ -85,7 +85,7 @@ class HttpModel:
                 headers={name: value for name, value in {**headers, **self._headers}.items() if value is not None},
                 body=body,
                 provider=self.provider,
-                timeout=within,
+                timeout=request.timeout,
             ) as reply:
                 if reply.content_type == "text/event-stream" or (stream and "json" not in reply.content_type):
                     await listen(reply, answer)

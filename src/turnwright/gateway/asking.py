@@ -204,10 +204,13 @@ class Gateway:
         limit = left if route.timeout is None else min(route.timeout, left)
         timeout = limit if limit < FOREVER else None
         options = {**request.options, **route.options} if route.options else request.options
+        key = request.api_key if len(self._lanes) == 1 else None  # nobody could say which of the providers it is for
         piece = asking.begin()
         try:
             async with asyncio.timeout(timeout) as patience:
-                answer = await route.model.complete(replace(request, options=options, timeout=timeout, on_delta=piece))
+                answer = await route.model.complete(
+                    replace(request, options=options, timeout=timeout, on_delta=piece, api_key=key)
+                )
             if patience.expired():  # it would not be cancelled
                 raise TimeoutError
             if wrong := self._check(answer):
