@@ -58,6 +58,7 @@ from turnwright_adapters._wire import (
     string,
     table,
     tables,
+    take_common,
     wire_name,
 )
 
@@ -68,6 +69,9 @@ VERSION: Final = "2023-06-01"
 
 ROOM: Final = 8_192
 """Tokens of an answer when nobody says how many, beside those for thinking."""
+
+LEAST_THOUGHT: Final = 1_024
+"""The smallest budget for thinking that the provider takes."""
 
 
 class AnthropicModel(HttpModel):
@@ -139,6 +143,14 @@ class AnthropicModel(HttpModel):
     def _body(self, request: ModelRequest, output: OutputSpec | None, *, stream: bool) -> bytes:
         """Return the request's body; with *output*, a tool asks for it."""
         options = options_of(request, "messages", "stream", "system", "tools")
+        common = take_common(options)
+        mark = self._mark if common.cache_retention is None else _MARKS[common.cache_retention]
+        if common.budget and "thinking" not in options:
+            budget = max(common.budget, LEAST_THOUGHT)
+            options["thinking"] = {"type": "enabled", "budget_tokens": budget}
+            options.pop("temperature", None)  # refused while it thinks
+            if type(most := options.get("max_tokens")) is int:
+                options["max_tokens"] = most + budget  # the room is for the answer
         thinking = table(options.get("thinking"))
         options.setdefault("max_tokens", ROOM + count(thinking.get("budget_tokens")))
         if (stop := options.pop("stop", None)) is not None:
@@ -162,16 +174,13 @@ class AnthropicModel(HttpModel):
         members = [encode({"model": options.pop("model", self.model)})[1:-1], encode(options, ordered=True)[1:-1]]
         if instruction:
             system = encode({"type": "text", "text": "\n\n".join(instruction)})
-            members.append(b'"system":[' + self._marked(system) + b"]")
+            members.append(b'"system":[' + _marked(system, mark) + b"]")
         if tools:
-            members.append(b'"tools":[' + b",".join([*tools[:-1], self._marked(tools[-1])]) + b"]")
-        members.append(b'"messages":[' + b",".join(self._turns(request.messages)) + b"]")
+            members.append(b'"tools":[' + b",".join([*tools[:-1], _marked(tools[-1], mark)]) + b"]")
+        members.append(b'"messages":[' + b",".join(self._turns(request.messages, mark)) + b"]")
         return b"{" + b",".join(members) + b"}"
 
-    def _marked(self, block: bytes) -> bytes:
-        return block[:-1] + self._mark + b"}"
-
-    def _turns(self, messages: Sequence[Message]) -> list[bytes]:
+    def _turns(self, messages: Sequence[Message], mark: bytes = b"") -> list[bytes]:
         """Return the turns that are sent: user and assistant by turns, the user first."""
         turns: list[tuple[str, list[bytes]]] = []
         for message in paired(messages, apart=True):
@@ -187,7 +196,7 @@ class AnthropicModel(HttpModel):
         last_role, last = turns[-1]
         if last_role == "assistant":
             last[-1] = _without_trailing_space(last[-1])
-        last[-1] = self._marked(last[-1])
+        last[-1] = _marked(last[-1], mark)
         return [b'{"role":"%b","content":[%b]}' % (role.encode(), b",".join(blocks)) for role, blocks in turns]
 
     def _encode(self, message: Message) -> _Turn:
@@ -236,6 +245,10 @@ _MARKS: Final = {
 }
 
 _PLAIN_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+def _marked(block: bytes, mark: bytes) -> bytes:
+    return block[:-1] + mark + b"}"
 
 
 def _choice(request: ModelRequest, output: OutputSpec | None, *, free: bool) -> dict[str, object]:

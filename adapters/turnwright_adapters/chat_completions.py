@@ -56,6 +56,7 @@ from turnwright_adapters._wire import (
     provider_error,
     string,
     table,
+    take_common,
     wire_name,
 )
 
@@ -69,7 +70,7 @@ class Compat:
     *max_tokens* is the name on the wire of the option `max_tokens`. *reasoning* is the field in which an assistant's
     reasoning is sent back (`reasoning_content` for DeepSeek's thinking mode), None to send none. *output* says when
     the server takes a JSON Schema for its answer; when it does not, the schema is put into the instruction. Without
-    *images* a placeholder stands for each.
+    *images* a placeholder stands for each. *cache_key* says whether the server's cache goes by a key.
     """
 
     system_role: Literal["system", "developer"] = "system"
@@ -79,9 +80,10 @@ class Compat:
     reasoning: str | None = None
     output: Literal["always", "without_tools", "never"] = "always"
     strict_output: bool = False
+    cache_key: bool = False
 
 
-OPENAI: Final = Compat(max_tokens="max_completion_tokens")
+OPENAI: Final = Compat(max_tokens="max_completion_tokens", cache_key=True)
 
 
 class ChatCompletionsModel(HttpModel):
@@ -151,6 +153,13 @@ class ChatCompletionsModel(HttpModel):
         """Return the request's body. Equal requests give equal bytes, and what is not asked for leaves none."""
         compat = self._compat
         options = options_of(request, "messages", "stream", "tools")
+        common = take_common(options)
+        if common.effort is not None and "reasoning_effort" not in options:
+            options["reasoning_effort"] = common.effort
+        if compat.cache_key and common.cache_key is not None:
+            options.setdefault("prompt_cache_key", common.cache_key)
+        if compat.cache_key and common.cache_retention == "long":
+            options.setdefault("prompt_cache_retention", "24h")
         if "max_tokens" in options:
             options[compat.max_tokens] = options.pop("max_tokens")
         if not request.tools:

@@ -56,6 +56,7 @@ from turnwright_adapters._wire import (
     string,
     table,
     tables,
+    take_common,
     wire_name,
 )
 
@@ -116,6 +117,9 @@ class GeminiModel(HttpModel):
         check_choice(request)
         stream = self._streams(request)
         options = options_of(request, "contents", "systemInstruction", "tools", "toolConfig")
+        if (budget := take_common(options).budget) is not None:
+            thinking: dict[str, object] = {"thinkingBudget": budget}
+            options.setdefault("thinkingConfig", thinking | ({"includeThoughts": True} if budget else {}))
         model = str(options.pop("model", self.model))
         path = f"/{model}" if "/" in model else f"/models/{model}"
         url = self._at(f"{path}:streamGenerateContent", alt="sse") if stream else self._at(f"{path}:generateContent")

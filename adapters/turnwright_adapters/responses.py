@@ -55,6 +55,7 @@ from turnwright_adapters._wire import (
     string,
     table,
     tables,
+    take_common,
     wire_name,
 )
 
@@ -121,7 +122,14 @@ class ResponsesModel(HttpModel):
     def _body(self, request: ModelRequest, *, stream: bool) -> bytes:
         """Return the request's body. What is not asked for leaves no trace."""
         options = options_of(request, "input", "instructions", "store", "stream", "tools")
+        common = take_common(options)
         model = options.pop("model", self.model)
+        if common.effort is not None:
+            options.setdefault("reasoning", {"effort": common.effort, "summary": "auto"})
+        if common.cache_key is not None:
+            options.setdefault("prompt_cache_key", common.cache_key)
+        if common.cache_retention == "long":
+            options.setdefault("prompt_cache_retention", "24h")
         if "max_tokens" in options:
             options["max_output_tokens"] = options.pop("max_tokens")
         if self._asks_reasoning(str(model), options):

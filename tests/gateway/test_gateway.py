@@ -271,6 +271,18 @@ def test_a_route_has_options_of_its_own() -> None:
     assert {"thinking": None, "temperature": 0.5, "reasoning_effort": "low"} == second.requests[0].options
 
 
+@pytest.mark.parametrize(("retries", "tries"), [(0, 1), (1, 2), (-5, 1), (100, 3), ("many", 3)])
+def test_a_request_may_cap_its_retries(retries: object, tries: int) -> None:
+    """It can't raise what the gateway allows."""
+    model = Played(fail("overloaded"))
+    request = replace(asked(), options={"max_retries": retries})
+
+    with pytest.raises(ModelError):
+        run(over(Route("a", model, attempts=9), attempts=3).complete(request))
+
+    assert tries == model.tries
+
+
 @pytest.mark.case("usg-08")
 def test_failed_tries_count() -> None:
     """As requests, and with the tokens that their providers told before they failed."""

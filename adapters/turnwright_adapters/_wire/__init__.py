@@ -1,6 +1,7 @@
 """What the model adapters share on the wire: HTTP exchanges, server-sent events, errors, names, valid histories."""
 
 from turnwright_adapters._wire.answer import Answer, Call, Kind, Words, count, string, table, tables
+from turnwright_adapters._wire.common import Common, take_common
 from turnwright_adapters._wire.errors import provider_error, retry_after
 from turnwright_adapters._wire.exchange import ApiKey, Timeouts
 from turnwright_adapters._wire.history import (
@@ -26,6 +27,7 @@ __all__ = [
     "Answer",
     "ApiKey",
     "Call",
+    "Common",
     "HttpModel",
     "Kind",
     "Remembered",
@@ -51,5 +53,6 @@ __all__ = [
     "string",
     "table",
     "tables",
+    "take_common",
     "wire_name",
 ]

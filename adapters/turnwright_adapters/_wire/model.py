@@ -63,7 +63,13 @@ class HttpModel:
         return str(url.copy_merge_params(query) if query else url)
 
     def _streams(self, request: ModelRequest) -> bool:
-        return request.on_delta is not None if self._stream is None else self._stream
+        match request.options.get("transport"):
+            case "sse":
+                return True
+            case "json":
+                return False
+            case _:
+                return request.on_delta is not None if self._stream is None else self._stream
 
     def _credentials(self, key: str) -> dict[str, str]:
         return {"authorization": f"Bearer {key}"}

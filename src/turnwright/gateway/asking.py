@@ -95,10 +95,10 @@ class Gateway:
 
         Gateway([Route("claude", AnthropicModel(...)), Route("gpt", ResponsesModel(...), timeout=60.0)])
 
-    One request is tried at most *attempts* times in all, and never beyond its own timeout; no further try starts once
-    failed ones have used *tokens*. *check* says what is wrong with an answer, empty if nothing: one that it objects to
-    counts as `malformed`. The usage of an answer includes what is known of the failed tries, and counts them all as
-    requests. When nothing helps, the last failure is raised.
+    One request is tried at most *attempts* times in all, by its option `max_retries` less often, and never beyond its
+    own timeout; no further try starts once failed ones have used *tokens*. *check* says what is wrong with an answer,
+    empty if nothing: one that it objects to counts as `malformed`. The usage of an answer includes what is known of
+    the failed tries, and counts them all as requests. When nothing helps, the last failure is raised.
 
     *on_attempt* is told of every try; it is plain and quick, and what it raises changes nothing. The newest are in
     *recent*. *random* gives numbers from 0 to 1. An entered gateway has entered its models, and closes them on leaving.
@@ -163,7 +163,7 @@ class Gateway:
 
     def _may_go_on(self, asking: _Asking) -> bool:
         spent = self._tokens is not None and asking.used.total_tokens >= self._tokens
-        return asking.number < self._attempts and not spent and asking.left() > 0
+        return asking.number < min(self._attempts, asking.most) and not spent and asking.left() > 0
 
     async def _on(self, lane: Lane, asking: _Asking) -> AssistantMessage | None:
         """Try one route as often as it may be; None if it gave no answer."""
@@ -265,6 +265,8 @@ class _Asking:
     def __init__(self, request: ModelRequest, clock: Clock) -> None:
         self.request = request
         self.number = 0
+        retries = request.options.get("max_retries")
+        self.most = FOREVER if type(retries) is not int else max(0, retries) + 1
         self.used = NO_USAGE
         self.failure: ModelError | None = None
         self._clock = clock

@@ -1,0 +1,148 @@
+"""Options that mean the same for every provider are said in each one's words; absent, they leave no trace."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, strategies as st
+
+from tests.adapters.chat import Object, request, sent
+from tests.adapters.test_anthropic import CLAUDE
+from tests.adapters.test_gemini import GEMINI
+from tests.adapters.test_responses import OPENAI as RESPONSES
+from turnwright.errors import ModelError
+from turnwright_adapters._wire.common import BUDGETS, LEVELS, Common, take_common
+from turnwright_adapters.chat_completions import OPENAI
+
+SENT = {
+    "claude": CLAUDE.sent,
+    "gemini": GEMINI.sent,
+    "responses": RESPONSES.sent,
+    "chat": lambda asked: sent(asked, compat=OPENAI),
+    "other chat": sent,
+}
+
+
+async def added(name: str, **options: object) -> Object:
+    """Give what these options change in the request of a dialect."""
+    before, after = await SENT[name](request()), await SENT[name](request(options=options))
+    return {key: value for key, value in after.items() if before.get(key) != value}
+
+
+@pytest.mark.promise("I-02")
+@pytest.mark.parametrize(
+    ("dialect", "expected"),
+    [
+        ("claude", {"thinking": {"type": "enabled", "budget_tokens": 8192}, "max_tokens": 16384}),
+        ("gemini", {"generationConfig": {"thinkingConfig": {"thinkingBudget": 8192, "includeThoughts": True}}}),
+        (
+            "responses",
+            {"reasoning": {"effort": "medium", "summary": "auto"}, "include": ["reasoning.encrypted_content"]},
+        ),
+        ("chat", {"reasoning_effort": "medium"}),
+        ("other chat", {"reasoning_effort": "medium"}),
+    ],
+)
+@pytest.mark.parametrize("options", [{"thinking_level": "medium"}, {"thinking_budget": 8192}])
+async def test_thinking_has_a_level_or_a_budget(dialect: str, expected: Object, options: Object) -> None:
+    """Either becomes what the provider has."""
+    assert expected == await added(dialect, **options)
+
+
+@pytest.mark.promise("I-02")
+@pytest.mark.parametrize("dialect", SENT)
+async def test_no_thinking_is_asked_for_by_off(dialect: str) -> None:
+    """Where a provider has a word for it; elsewhere nothing is said."""
+    expected = {"generationConfig": {"thinkingConfig": {"thinkingBudget": 0}}} if dialect == "gemini" else {}
+
+    assert expected == await added(dialect, thinking_level="off")
+
+
+async def test_claude_keeps_its_room_for_the_answer() -> None:
+    """What the caller allows is for the answer; the least that may be thought is what the provider takes."""
+    asked = await added("claude", thinking_budget=10, max_tokens=500, temperature=0.5)
+
+    assert {"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 1524} == asked
+
+
+@pytest.mark.promise("I-02")
+@pytest.mark.parametrize("dialect", SENT)
+async def test_a_session_finds_its_cache(dialect: str) -> None:
+    """By a key where the provider has one, for as long as is asked; by marks with Anthropic."""
+    keyed = {"prompt_cache_key": "s1"} if dialect in ("responses", "chat") else {}
+    kept = {"prompt_cache_retention": "24h"} if keyed else {}
+
+    assert keyed == await added(dialect, session_id="s1")
+    assert {} == await added(dialect, session_id="s1", cache_retention="none")
+    if dialect == "claude":
+        assert (
+            "1h" == (await added(dialect, cache_retention="long"))["messages"][0]["content"][0]["cache_control"]["ttl"]
+        )
+    else:
+        assert {**keyed, **kept} == await added(dialect, session_id="s1", cache_retention="long")
+
+
+@given(st.text(min_size=1))
+def test_a_cache_key_is_short(session: str) -> None:
+    """Whatever a session is called; and the same session always has the same key."""
+    key = Common(session).cache_key
+
+    assert key is not None
+    assert 1 <= len(key) <= 64
+    assert key == Common(session).cache_key
+
+
+@pytest.mark.promise("I-02")
+@pytest.mark.parametrize("dialect", SENT)
+async def test_the_transport_may_be_chosen(dialect: str) -> None:
+    """And a cap on retries is for whoever retries: it is not sent."""
+    assert {} == await added(dialect, transport="json", max_retries=3)
+    assert {} == await added(dialect, transport="auto")
+    if dialect != "gemini":  # which streams at another address
+        assert (await added(dialect, transport="sse"))["stream"] is True
+
+
+@pytest.mark.parametrize(
+    ("dialect", "own"),
+    [
+        ("claude", {"thinking": {"type": "disabled"}}),
+        ("gemini", {"thinkingConfig": {"thinkingBudget": 7}}),
+        ("responses", {"reasoning": {"effort": "low"}}),
+        ("chat", {"reasoning_effort": "low"}),
+        ("chat", {"prompt_cache_key": "mine"}),
+    ],
+)
+async def test_the_providers_own_word_goes_first(dialect: str, own: Object) -> None:
+    """Who speaks the dialect knows best."""
+    both = await added(dialect, **own, thinking_level="high", session_id="s1")
+    alone = await added(dialect, **own)
+
+    assert {**both, **alone} == both
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"thinking_level": "huge"},
+        {"thinking_budget": -1},
+        {"cache_retention": True},
+        {"session_id": 7},
+        {"transport": []},
+    ],
+)
+def test_nonsense_is_refused_unsent(options: dict[str, object]) -> None:
+    """With the words that there are."""
+    with pytest.raises(ModelError, match="option") as caught:
+        take_common(options)
+
+    assert ("invalid_request", False) == (caught.value.kind, caught.value.dispatched)
+
+
+@given(st.sampled_from(LEVELS))
+def test_a_level_never_thinks_less_than_a_lower_one(level: str) -> None:
+    """Those above `high` think as much."""
+    lower = LEVELS[max(0, LEVELS.index(level) - 1)]
+
+    assert (Common(thinking_level=lower).budget or 0) <= (Common(thinking_level=level).budget or 0) <= BUDGETS["high"]
+    assert json.dumps(Common(thinking_level=level).effort) in ("null", '"minimal"', '"low"', '"medium"', '"high"')
