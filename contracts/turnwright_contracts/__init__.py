@@ -31,6 +31,7 @@ The tests are plain functions that run a loop of their own: no plugin is needed,
 | `ContextSuite` | context | `make` |
 | `TelemetrySuite`, `DeltasSuite` | telemetry, deltas | `make`, `taken` |
 | `ClockSuite`, `IdsSuite` | clock, ids | `make`, `guessable` |
+| `PricesSuite` | prices | `make`, `provider`, `model` |
 
 `agreement` goes further: state machines that draw any sequence of calls, make it on two adapters or more, and compare
 every answer. Name your adapter beside the one in memory::
@@ -61,6 +62,7 @@ from turnwright_contracts.small import (  # noqa: E402
     ClockSuite,
     DeltasSuite,
     IdsSuite,
+    PricesSuite,
     TelemetrySuite,
 )
 from turnwright_contracts.state import StateSuite  # noqa: E402
@@ -75,6 +77,7 @@ __all__ = [
     "IdempotencySuite",
     "IdsSuite",
     "ModelSuite",
+    "PricesSuite",
     "StateSuite",
     "TelemetrySuite",
     "told",

@@ -1,4 +1,4 @@
-"""What the small ports must do: clock, ids, approvals, and those who watch. See `turnwright.ports`."""
+"""What the small ports must do: clock, ids, prices, approvals, and those who watch. See `turnwright.ports`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 
 from turnwright.deltas import AttemptReset, Delta, ReasoningDelta, TextDelta, ToolCallDelta, UsageDelta
 from turnwright.evidence import Evidence
-from turnwright.messages import Usage
-from turnwright.ports import ApprovalRequest, Approvals, Clock, Decision, Deltas, Ids, NotDecided, Telemetry
+from turnwright.messages import AssistantMessage, Text, Usage
+from turnwright.ports import ApprovalRequest, Approvals, Clock, Decision, Deltas, Ids, NotDecided, Prices, Telemetry
 from turnwright_contracts.author import AWKWARD, Author
 from turnwright_contracts.running import scenario
 
-__all__ = ["DELTAS", "ApprovalsSuite", "ClockSuite", "DeltasSuite", "IdsSuite", "TelemetrySuite"]
+__all__ = ["DELTAS", "ApprovalsSuite", "ClockSuite", "DeltasSuite", "IdsSuite", "PricesSuite", "TelemetrySuite"]
 
 TelemetryT = TypeVar("TelemetryT", bound=Telemetry)
 DeltasT = TypeVar("DeltasT", bound=Deltas)
@@ -91,6 +91,46 @@ class IdsSuite:
         else:
             assert not some & others
             assert min([len(each) for each in some]) >= 22
+
+
+class PricesSuite:
+    """Subclass it and say how the prices are made, and name a model that costs something."""
+
+    provider: ClassVar[str]
+    model: ClassVar[str]
+
+    def make(self) -> Prices:
+        """Give the prices."""
+        raise NotImplementedError
+
+    def test_a_price_is_a_whole_number_that_does_not_change(self) -> None:
+        """Of millionths: it is settled as an amount of a budget. Nothing used costs nothing."""
+        prices = self.make()
+        answer = _answer(self.provider, self.model, Usage(1, 1000, 500, 200, 100))
+
+        price = prices.price(answer)
+        assert type(price) is int
+        assert 0 < price <= 2**53
+        assert price == prices.price(answer) == self.make().price(answer)
+        assert 0 == prices.price(_answer(self.provider, self.model, Usage()))
+
+    def test_more_tokens_never_cost_less(self) -> None:
+        """Of whatever kind."""
+        prices = self.make()
+        for used in (Usage(1, 1000), Usage(1, 0, 1000), Usage(1, 0, 0, 1000), Usage(1, 0, 0, 0, 1000)):
+            less, more = [prices.price(_answer(self.provider, self.model, each)) for each in (used, used + used)]
+            assert less is not None
+            assert more is not None
+            assert less <= more
+
+    @pytest.mark.parametrize("name", [None, *AWKWARD, "no-such-model-9"])
+    def test_what_is_not_known_is_not_guessed(self, name: str | None) -> None:
+        """A model that nobody knows the price of is not free, and asking for it is no error."""
+        prices, used = self.make(), Usage(1, 1000, 500)
+
+        assert prices.price(_answer(name, name, used)) is None
+        assert prices.price(_answer(name, self.model, used)) is None
+        assert prices.price(_answer(self.provider, name, used)) is None
 
 
 class ApprovalsSuite:
@@ -195,6 +235,10 @@ class DeltasSuite(Generic[DeltasT]):
         for delta in reversed(DELTAS):
             again.emit(delta)
         assert list(self.taken(sink)) == list(reversed(self.taken(again)))
+
+
+def _answer(provider: str | None, model: str | None, usage: Usage) -> AssistantMessage:
+    return AssistantMessage((Text("x"),), usage=usage, provider=provider, model=model)
 
 
 def _question(effect_id: str, said: str = "5") -> ApprovalRequest:

@@ -18,6 +18,7 @@ from turnwright.memory import FixedClock, MemoryBudgets
 from turnwright.messages import AssistantMessage, ToolCall, Usage
 from turnwright.testing import ScriptedModel
 from turnwright_adapters.model_table import Bill, ModelCard, ModelTable, Price, bill, read_litellm
+from turnwright_contracts import PricesSuite
 
 MINE = "vllm:mine"
 TABLE = ModelTable({MINE: ModelCard(context_window=8192, price=Price(1.0, 2.0, cache_read=0.1))})
@@ -227,3 +228,23 @@ async def test_every_request_of_a_gateway_counts() -> None:
 
     assert 2 == outcome.usage.requests
     assert (2, 0) == budgets.standing("team", "requests")[1:]
+
+
+@pytest.mark.promise("T-05")
+class TestListedPrices(PricesSuite):
+    """Of the list."""
+
+    provider, model = "openai", "gpt-4.1-mini"
+
+    def make(self) -> ModelTable:
+        return ModelTable()
+
+
+@pytest.mark.promise("T-05")
+class TestPricesOfYourOwn(PricesSuite):
+    """Of a card."""
+
+    provider, model = "vllm", "mine"
+
+    def make(self) -> ModelTable:
+        return ModelTable({MINE: ModelCard(price=Price(1.5, 2.0))}, data=False)
