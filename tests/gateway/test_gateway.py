@@ -564,6 +564,19 @@ def test_a_gateway_may_be_a_route() -> None:
     assert isinstance(inner, Model)
 
 
+def test_one_gateway_serves_one_loop_after_another() -> None:
+    """Also where requests had to wait for their places, and some were cut off by the end of their loop."""
+    model = Played(Step(seconds=1.0))
+    gateway = over(Route("a", model, concurrent=1, patience=100.0))
+
+    async def crowd(patience: float | None) -> int:
+        tasks = [asyncio.ensure_future(gateway.complete(asked())) for _ in range(3)]
+        done, _ = await asyncio.wait(tasks, timeout=patience)
+        return len(done)
+
+    assert [1, 3, 0, 3] == [run(crowd(patience)) for patience in (1.5, None, 0.5, None)]
+
+
 def test_an_entered_gateway_closes_its_models() -> None:
     """All of them, also if one cannot be opened."""
     log: list[str] = []
