@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Self, get_args
 
 import pytest
@@ -13,14 +14,15 @@ from hypothesis import given, settings, strategies as st
 
 from tests.driver.virtual import leftovers, run
 from tests.gateway.routes import OK, Played, Step, Viewer, asked, fail, last, over, told
-from turnwright import AgentDefinition, Completed, Ports, Suspended, run_agent, stream_agent
+from turnwright import AgentDefinition, Completed, Ports, Suspended, run_agent, stream_agent, tool
 from turnwright.deltas import AttemptReset, TextDelta
 from turnwright.errors import ModelError, ModelErrorKind
 from turnwright.gateway import FALLBACK, Backoff, Gateway, Route
 from turnwright.lifecycle import MessageEnd, MessageStart
 from turnwright.messages import AssistantMessage, Usage
 from turnwright.ports import Model, ModelRequest
-from turnwright.testing import ScriptedModel, text
+from turnwright.testing import ScriptedModel, call, explore_crashes, text
+from turnwright_adapters.sqlite import SqliteState
 
 KINDS: tuple[ModelErrorKind, ...] = get_args(ModelErrorKind)
 
@@ -657,3 +659,24 @@ async def test_every_try_that_was_seen_is_a_message_of_its_own() -> None:
                     pass
 
     assert ["start", "lost", "lost", "start", "well", " said", "well said"] == seen
+
+
+def test_a_run_over_a_gateway_survives_every_crash(tmp_path: Path) -> None:
+    """Wherever it is cut, and whichever route answered: a fresh engine with a fresh gateway goes on."""
+
+    @tool
+    async def pay(cents: int) -> str:
+        """Pay money back."""
+        return "paid"
+
+    payer = AgentDefinition("payer", "Refund.", tools=[pay])
+    down = ModelError("overloaded", "down")
+
+    def ports(folder: Path) -> Ports:
+        first = ScriptedModel([down, text("done")])
+        second = ScriptedModel([call("pay", cents=5), down])
+        return Ports(model=Gateway([Route("a", first), Route("b", second)]), state=SqliteState(folder / "runs.db"))
+
+    report = explore_crashes(payer, "refund 5", ports)
+
+    assert [] == report.violations
