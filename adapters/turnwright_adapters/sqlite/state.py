@@ -10,23 +10,21 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from sqlite3 import Connection
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
-import msgspec
 from attrs import frozen
 
 from turnwright import heads, journal
 from turnwright.definition import Durability
 from turnwright.errors import PortError
-from turnwright.evidence import KINDS as EVIDENCE_KINDS, Entry, Evidence, Item
+from turnwright.evidence import Entry, Evidence
 from turnwright.heads import Change, RunHead, RunStatus
 from turnwright.inbox import Word
 from turnwright.ports import Append, Appended, Busy, Cipher, Conflict, Fenced, Lease
+from turnwright_adapters._kept import Content, Kept, Row, item_of
 from turnwright_adapters.sqlite.database import OnFile
 
 __all__ = ["Content", "SqliteState"]
-
-Content: TypeAlias = Literal["keep", "drop", "sealed"]
 
 ROOM: Final = 1 << 32
 """How many entries, and how many words, the place of a run has room for."""
@@ -114,19 +112,6 @@ ERASE: Final = (
     "UPDATE inbox SET body = NULL WHERE place BETWEEN :run << 32 AND (:run << 32) + 4294967295",
 )
 
-KINDS: Final = {fact.__name__: kind for fact, kind in EVIDENCE_KINDS.items()}
-
-Row: TypeAlias = tuple[object, ...]
-
-
-class _Folded(msgspec.Struct):
-    """The part of an InboxReceived that says which word it folds."""
-
-    position: int
-
-
-_folded = msgspec.json.Decoder(_Folded).decode
-
 
 @frozen
 class _Run:
@@ -176,15 +161,8 @@ class SqliteState(OnFile):
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(path)
-        if content is None:
-            content = "keep" if cipher is None else "sealed"
-        if content not in ("keep", "drop", "sealed"):
-            raise ValueError(f"content is keep, drop or sealed, not {content!r}")
-        if (content == "sealed") != (cipher is not None):
-            raise ValueError("content is sealed if, and only if, there is a cipher")
         self._tenant = tenant
-        self._content = content
-        self._cipher = cipher
+        self._kept = Kept(tenant, content, cipher)
         self._finished_kept = finished_kept
         self._clock = clock
 
@@ -263,13 +241,14 @@ class SqliteState(OnFile):
 
     async def append(self, run_id: str, epoch: int, expected: int, append_id: str, facts: Sequence[Entry]) -> Append:
         """Write facts and their evidence; see `State.append`."""
-        rows = [self._row(run_id, entry) for entry in facts]
+        rows = [self._kept.row(run_id, entry) for entry in facts]
         change = heads.change(facts)
+        folded = self._kept.folded(facts)
 
         def append(connection: Connection) -> Append:
             answer = self._append(connection, run_id, epoch, expected, append_id, rows, change)
-            if self._content == "drop" and isinstance(answer, Appended):
-                self._drop_words(connection, run_id, facts)
+            if isinstance(answer, Appended):
+                connection.executemany(DROP_WORD, [(position, self._tenant, run_id) for position in folded])
             return answer
 
         return await self._write(append)
@@ -309,52 +288,21 @@ class SqliteState(OnFile):
             connection.execute(WRITE_HEAD, (*said, crashes, run.run))
         return Appended(version + len(rows))
 
-    def _drop_words(self, connection: Connection, run_id: str, facts: Sequence[Entry]) -> None:
-        """Drop the words that *facts* fold: until then they are kept, or nobody could say anything to a run."""
-        for entry in facts:
-            if entry.kind == "InboxReceived":
-                connection.execute(DROP_WORD, (_folded(entry.body).position, self._tenant, run_id))
-
-    def _row(self, run_id: str, entry: Entry) -> Row:
-        _, _, _, *tokens, digest, head = entry.item
-        body: bytes | None = entry.body
-        if self._content == "drop":
-            body = None
-        elif self._cipher is not None:
-            body = self._cipher.seal(entry.body, self._bound("journal", run_id, entry.seq, entry.kind, entry.schema))
-        return (
-            *(entry.kind, entry.schema, entry.at, *tokens),
-            *(bytes.fromhex(digest), bytes.fromhex(head), body),
-        )
-
-    def _bound(self, *place: object) -> bytes:
-        """What a sealed body is bound to: its place, so that none can be moved to another."""
-        return msgspec.json.encode((self._tenant, *place))
-
     async def load(self, run_id: str, after: int = 0) -> Sequence[Entry]:
         """The entries; see `State.load`. PortError for one that was not sealed, or sealed for another place."""
 
         def load(connection: Connection) -> list[Entry]:
-            return [self._entry(run_id, row) for row in connection.execute(READ_JOURNAL, (after, self._tenant, run_id))]
+            return [
+                self._kept.entry(run_id, row) for row in connection.execute(READ_JOURNAL, (after, self._tenant, run_id))
+            ]
 
         return await self._read(load)
-
-    def _entry(self, run_id: str, row: Row) -> Entry:
-        *_, schema, body = row
-        item = _item(row[:-2])
-        seq, at, kind = item[0], item[1], str(row[2])
-        assert isinstance(schema, int) and isinstance(body, bytes | None)
-        if body is None:
-            body = b""
-        elif self._cipher is not None:
-            body = self._cipher.open(body, self._bound("journal", run_id, seq, kind, schema))
-        return Entry(kind, schema, body, seq, at, item)
 
     async def evidence(self, run_id: str, after: int = 0) -> Sequence[Evidence]:
         """The evidence; see `State.evidence`."""
         parameters = (after, self._tenant, run_id)
         return await self._read(
-            lambda connection: [Evidence(*_item(row)) for row in connection.execute(READ_EVIDENCE, parameters)]
+            lambda connection: [Evidence(*item_of(row)) for row in connection.execute(READ_EVIDENCE, parameters)]
         )
 
     # --- the inbox
@@ -369,10 +317,8 @@ class SqliteState(OnFile):
                 raise KeyError(run_id)
             start, newest = found
             position = 1 if newest is None else max(0, newest - start) + 1
-            sealed = body
-            if self._cipher is not None:
-                sealed = self._cipher.seal(body, self._bound("inbox", run_id, position))
-            connection.execute("INSERT INTO inbox (place, body) VALUES (?, ?)", (start + position, sealed))
+            kept = self._kept.said(run_id, position, body)
+            connection.execute("INSERT INTO inbox (place, body) VALUES (?, ?)", (start + position, kept))
             return position
 
         return await self._write(post)
@@ -382,14 +328,9 @@ class SqliteState(OnFile):
 
         def read(connection: Connection) -> list[tuple[int, Word]]:
             rows = connection.execute(READ_INBOX, (after, self._tenant, run_id)).fetchall()
-            return [(position, self._word(run_id, position, body)) for position, body in rows]
+            return [(position, self._kept.word(run_id, position, body)) for position, body in rows]
 
         return await self._read(read)
-
-    def _word(self, run_id: str, position: int, body: bytes) -> Word:
-        if self._cipher is not None:
-            body = self._cipher.open(body, self._bound("inbox", run_id, position))
-        return journal.decode_word(body)
 
     # --- many runs
 
@@ -427,12 +368,6 @@ class SqliteState(OnFile):
         )
         if busy:
             raise PortError(f"{self.path}: erased, but the log still holds a copy that somebody reads; erase again")
-
-
-def _item(row: Row) -> Item:
-    seq, at, kind, *tokens, digest, head = row
-    assert isinstance(digest, bytes) and isinstance(head, bytes)
-    return (seq, at, KINDS.get(str(kind), str(kind)), *tokens, digest.hex(), head.hex())  # type: ignore[return-value]
 
 
 def _head(
