@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.postgres import serving
+
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
 BOUND = 60.0
 """Seconds that one asynchronous test, or one example of a property, may take."""
@@ -37,6 +39,13 @@ settings.load_profile("test")
 def anyio_backend() -> str:
     """Run every asynchronous test on asyncio, the loop that the library is for."""
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """One server for the session, started for the first test that needs it."""
+    with serving(fsync=False) as address:
+        yield address
 
 
 @pytest.hookimpl(tryfirst=True, wrapper=True)

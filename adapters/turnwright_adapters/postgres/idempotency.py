@@ -1,0 +1,86 @@
+"""The idempotency port on a Postgres schema: keys that outlive a run and a process.
+
+Rule: a key is taken for ever. It is committed with a result, or what became of it is unknown.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from psycopg import AsyncConnection
+
+from turnwright.canonical import decode, encode
+from turnwright.ports import Begun, Cipher, Committed, Fresh, InFlight, Mismatch
+from turnwright_adapters.postgres.database import OnServer
+
+__all__ = ["PostgresIdempotency"]
+
+RESERVE: Final = """
+INSERT INTO idempotency (namespace, key, digest, state) VALUES (%s, %s, %s, 'reserved') ON CONFLICT DO NOTHING
+"""
+
+FIND: Final = "SELECT digest, state, result FROM idempotency WHERE namespace = %s AND key = %s"
+
+COMMIT: Final = """
+UPDATE idempotency SET result = CASE state WHEN 'committed' THEN result ELSE %s END, state = 'committed'
+WHERE namespace = %s AND key = %s
+"""
+
+DOUBT: Final = "UPDATE idempotency SET state = 'unknown' WHERE namespace = %s AND key = %s AND state = 'reserved'"
+
+FORGET: Final = "DELETE FROM idempotency WHERE namespace = %s AND key = %s AND state = 'reserved'"
+
+
+class PostgresIdempotency(OnServer):
+    """Keys in a Postgres schema, which may be that of the runs. With *cipher*, results are sealed."""
+
+    def __init__(
+        self, conninfo: str, *, cipher: Cipher | None = None, schema: str = "turnwright", connections: int = 8
+    ) -> None:
+        super().__init__(conninfo, schema=schema, connections=connections)
+        self._cipher = cipher
+
+    async def begin(self, namespace: str, key: str, digest: str) -> Begun:
+        """Reserve the key; see `Idempotency.begin`. A cancelled call does not keep what it took."""
+
+        async def begin(connection: AsyncConnection) -> Begun:
+            row = None
+            while row is None:  # as often as another one gives it back between our two looks
+                if (await connection.execute(RESERVE, (namespace, key, digest))).rowcount:
+                    return Fresh()
+                row = await (await connection.execute(FIND, (namespace, key), binary=True)).fetchone()
+            known, state, result = row
+            if known != digest:
+                return Mismatch()
+            if state != "committed":
+                return InFlight()
+            if self._cipher is not None:
+                result = self._cipher.open(result, _bound(namespace, key))
+            return Committed(decode(result))
+
+        async def forget(connection: AsyncConnection, begun: Begun) -> None:
+            if isinstance(begun, Fresh):
+                await connection.execute(FORGET, (namespace, key))
+
+        return await self._take(begin, forget)
+
+    async def commit(self, namespace: str, key: str, result: object) -> None:
+        """Keep the result; see `Idempotency.commit`."""
+        kept = encode(result)  # type: ignore[arg-type]
+        if self._cipher is not None:
+            kept = self._cipher.seal(kept, _bound(namespace, key))
+
+        async def commit(connection: AsyncConnection) -> None:
+            if not (await connection.execute(COMMIT, (kept, namespace, key))).rowcount:
+                raise KeyError((namespace, key))
+
+        await self._ask(commit)
+
+    async def mark_unknown(self, namespace: str, key: str) -> None:
+        """Leave the key taken; see `Idempotency.mark_unknown`."""
+        await self._ask(lambda connection: connection.execute(DOUBT, (namespace, key)))
+
+
+def _bound(namespace: str, key: str) -> bytes:
+    return msgspec.json.encode(("idempotency", namespace, key))

@@ -1,0 +1,51 @@
+r"""Every text that Python has, in a database that knows no NUL: `\0` is written for it, and `\\` for a backslash."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from psycopg import AsyncConnection
+from psycopg.abc import Buffer
+from psycopg.types.string import StrBinaryDumper, StrDumper, TextBinaryLoader, TextLoader
+
+__all__ = ["speak_text"]
+
+ESCAPED: Final = re.compile(r"\\(.)")
+
+
+def speak_text(connection: AsyncConnection) -> None:
+    """Let all text that goes over *connection* be escaped on its way there, and be itself again on its way back."""
+    connection.adapters.register_dumper(str, _BinaryOut)
+    connection.adapters.register_dumper(str, _Out)
+    connection.adapters.register_loader("text", _In)
+    connection.adapters.register_loader("text", _BinaryIn)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\0", "\\0") if "\\" in text or "\0" in text else text
+
+
+def _itself(text: object) -> str:
+    assert isinstance(text, str)
+    return ESCAPED.sub(lambda found: "\0" if found[1] == "0" else found[1], text) if "\\" in text else text
+
+
+class _Out(StrDumper):
+    def dump(self, obj: str) -> Buffer | None:
+        return super().dump(_escaped(obj))
+
+
+class _BinaryOut(StrBinaryDumper):
+    def dump(self, obj: str) -> Buffer | None:
+        return super().dump(_escaped(obj))
+
+
+class _In(TextLoader):
+    def load(self, data: Buffer) -> str:
+        return _itself(super().load(data))
+
+
+class _BinaryIn(TextBinaryLoader):
+    def load(self, data: Buffer) -> str:
+        return _itself(super().load(data))
