@@ -1,8 +1,8 @@
-"""A process that drives one run on a SQLite file: `python payer.py FILE WORLD COMMAND [HOURS] [JSON]`.
+"""A process that drives one run on a store: `python payer.py STORE WORLD COMMAND [JSON]`.
 
-The world outside is the file WORLD: each payment is a line in it, synced before the tool returns. What the process
-says goes to its standard output, a line at a time. Its store's clock is HOURS ahead, so that a lease of a process that
-was killed in an earlier hour has run out.
+STORE is the path of a SQLite file, or the address of a Postgres database, `#` and a schema. The world outside is the
+file WORLD: each payment is a line in it, synced before the tool returns. What the process says goes to its standard
+output, a line at a time.
 
     start             open the run, or find it, and drive it to rest
     resume            go on, with the decisions and resolutions of JSON
@@ -16,7 +16,6 @@ import asyncio
 import json
 import os
 import sys
-import time
 from typing import Final
 
 from turnwright import (
@@ -34,6 +33,7 @@ from turnwright import (
 from turnwright.evidence import Evidence
 from turnwright.outcomes import Outcome
 from turnwright.testing import ScriptedModel, call, text
+from turnwright_adapters.postgres import PostgresState
 from turnwright_adapters.sqlite import SqliteState
 
 RUN: Final = "r1"
@@ -74,12 +74,20 @@ def paying(world: str, *, ask: bool, dying: bool) -> AgentDefinition[str, str]:
     return AgentDefinition("payer", "Pay.", tools=[pay])
 
 
-async def main(path: str, world: str, command: str, hours: str = "0", words: str = "{}") -> None:
+def store(address: str) -> SqliteState | PostgresState:
+    """Open the store of that address."""
+    if "://" in address:
+        conninfo, schema = address.split("#")
+        return PostgresState(conninfo, schema=schema)
+    return SqliteState(address)
+
+
+async def main(address: str, world: str, command: str, words: str = "{}") -> None:
     """Do what the command line says, and say how the run stands."""
     ask = command.startswith("asking-")
     agent = paying(world, ask=ask, dying="dying" in command)
     calls = [call("pay", cents=number + 1) for number in range(1 if ask else TURNS)]
-    async with SqliteState(path, clock=lambda: time.time() + 3600 * int(hours)) as state:
+    async with store(address) as state:
         ports = Ports(model=ScriptedModel([*calls, text("done")]), state=state, telemetry=Acknowledged())
         await state.runs()
         say("ready")

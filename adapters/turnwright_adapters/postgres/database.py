@@ -219,10 +219,10 @@ class Server:
         self._opening = asyncio.Lock()
         self._there.set()
         await self._ended.wait()
-        waiting: list[asyncio.Future[object]] = list(self._orders)
-        waiting += map(asyncio.wrap_future, self._undoing.copy())
-        if waiting:
-            await asyncio.wait(waiting, timeout=GOODBYE_SECONDS)
+        undoing = [asyncio.wrap_future(each) for each in self._undoing.copy()]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GOODBYE_SECONDS):
+                await asyncio.gather(*self._orders, *undoing, return_exceptions=True)
         if self._pool is not None:
             await self._pool.close(GOODBYE_SECONDS)
 
