@@ -83,11 +83,8 @@ class OnServer:
             raise ValueError(f"connections is 1 or more, not {connections}")
         if not schema or "\0" in schema or len(schema.encode()) > 63:
             raise ValueError(f"the name of a schema has 1 to 63 bytes, not like {schema[:80]!r}")
-        try:
-            make_conninfo(conninfo)
-        except psycopg.ProgrammingError:
-            # What libpq says of it quotes it, with the password.
-            raise ValueError("conninfo cannot be read; write postgresql://user@host:port/database") from None
+        if not _readable(conninfo):
+            raise ValueError("conninfo cannot be read; write postgresql://user@host:port/database")
         self._place = Place(conninfo, schema, connections)
         self._server: Server | None = None
         self._forgotten: weakref.finalize[[], OnServer] | None = None
@@ -246,8 +243,12 @@ class Server:
             ) from error
         except psycopg.errors.ReadOnlySqlTransaction as error:
             raise _read_only(self._place) from error
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise PortError(
+                f"{self._place}: {_line(error)}; let this user create it, or make the schema and give it to this user"
+            ) from error
         except (psycopg.Error, OSError) as error:
-            raise PortError(f"{self._place}: {str(error).strip()}") from error
+            raise PortError(f"{self._place}: {_line(error)}") from error
         finally:
             self._orders.discard(task)
 
@@ -306,6 +307,19 @@ def _hang_up() -> None:
         server.end()
     for server in servers:
         server.join()
+
+
+def _readable(conninfo: str) -> bool:
+    """Whether libpq can read it. What it says of one that it cannot quotes it with the password, so it is not told."""
+    try:
+        make_conninfo(conninfo)
+    except psycopg.ProgrammingError:
+        return False
+    return True
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def _read_only(place: Place) -> PortError:
