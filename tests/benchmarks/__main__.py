@@ -10,7 +10,7 @@ from typing import Final
 
 from tests.benchmarks.crowd import crowd
 from tests.benchmarks.definitions import definitions
-from tests.benchmarks.durable import durable
+from tests.benchmarks.durable import durable, durable_on_postgres
 from tests.benchmarks.gateway import requests
 from tests.benchmarks.imports import imports
 from tests.benchmarks.measuring import Effort, Row
@@ -28,6 +28,7 @@ WORKLOADS: Final[dict[str, Callable[[Effort], Coroutine[object, object, list[Row
     "gateway": requests,
     "crowd": crowd,
     "durable": durable,
+    "postgres": durable_on_postgres,
     "deltas": deltas,
     "http": http_turns,
     "sse": chunks,

@@ -1,6 +1,7 @@
-"""Durable runs on SQLite, every append synced: what a turn costs, how runs share the disk, how a long run is loaded.
+"""Durable runs on SQLite and Postgres, every append synced: what a turn costs, how runs share the disk, and so on.
 
-The bare side is the same turn in memory, or one run alone.
+The bare side is the same turn in memory, or one run alone. The Postgres server is one of its own on this host; its CPU
+time is not in the figures.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from pathlib import Path
 
 from tests.benchmarks.measuring import Effort, Row, alternate, count, factor, memory
 from tests.benchmarks.turns import ARGUMENTS, Replies, add, answer, calling
+from tests.postgres import serving
 from turnwright import AgentDefinition, Completed, MemoryState, Ports, run_agent
 from turnwright.journal import decode
 from turnwright.messages import AssistantMessage
 from turnwright.ports import ModelRequest, State
 from turnwright.state import RunState, evolve
+from turnwright_adapters.postgres import PostgresState
 from turnwright_adapters.sqlite import SqliteState
 
-__all__ = ["durable"]
+__all__ = ["durable", "durable_on_postgres"]
 
 CROWD = 16
 DEFINITION = AgentDefinition("bench", "You answer questions.", tools=[add])
@@ -32,10 +35,21 @@ async def durable(effort: Effort) -> list[Row]:
     with tempfile.TemporaryDirectory() as place:
         async with SqliteState(Path(place) / "runs.db") as state:
             return [
-                *await _turns(state, effort),
+                *await _turns(state, effort, "SQLite"),
                 *await _bytes(state),
-                *await _crowd(state, effort),
-                *await _load(state),
+                *await _crowd(state, effort, "SQLite"),
+                *await _load(state, "SQLite"),
+            ]
+
+
+async def durable_on_postgres(effort: Effort) -> list[Row]:
+    """Measure the same turns on Postgres, and the load of a long run."""
+    with serving(fsync=True) as address:
+        async with PostgresState(address) as state:
+            return [
+                *await _turns(state, effort, "Postgres"),
+                *await _crowd(state, effort, "Postgres"),
+                *await _load(state, "Postgres"),
             ]
 
 
@@ -64,13 +78,16 @@ async def _run(state: State, turns: int) -> None:
     assert isinstance(outcome, Completed)
 
 
-async def _turns(state: State, effort: Effort) -> Sequence[Row]:
+async def _turns(state: State, effort: Effort, where: str) -> Sequence[Row]:
     turns = effort.of(100)
     volatile = MemoryState()
     theirs, own = await alternate(
         lambda: _run(volatile, turns), lambda: _run(state, turns), units=turns, rounds=effort.rounds
     )
-    return [Row("durable tool turn, CPU", own.cpu, theirs.cpu, at_most=1e-3), Row("  wall", own.wall, theirs.wall)]
+    return [
+        Row(f"{where}: tool turn, CPU", own.cpu, theirs.cpu, at_most=1e-3 if where == "SQLite" else None),
+        Row("  wall", own.wall, theirs.wall),
+    ]
 
 
 async def _bytes(state: State) -> Sequence[Row]:
@@ -83,7 +100,7 @@ async def _bytes(state: State) -> Sequence[Row]:
     ]
 
 
-async def _crowd(state: State, effort: Effort) -> Sequence[Row]:
+async def _crowd(state: State, effort: Effort, where: str) -> Sequence[Row]:
     """The pace of a disk changes from second to second, so the two sides take turns and medians are compared."""
     turns = effort.of(20)
     alone: list[float] = []
@@ -95,12 +112,12 @@ async def _crowd(state: State, effort: Effort) -> Sequence[Row]:
             taken.append((time.perf_counter() - began) / (turns * runs))
     one, many = statistics.median(alone), statistics.median(together)
     return [
-        Row(f"durable turns a second, {CROWD} runs at once", 1 / many, 1 / one, unit=count),
+        Row(f"{where}: turns a second, {CROWD} runs at once", 1 / many, 1 / one, unit=count),
         Row("  against one run (to be 3 at least)", one / many, unit=factor),
     ]
 
 
-async def _load(state: State) -> Sequence[Row]:
+async def _load(state: State, where: str) -> Sequence[Row]:
     await run_agent(
         DEFINITION,
         "1 + 2?",
@@ -116,4 +133,4 @@ async def _load(state: State) -> Sequence[Row]:
         for place, entry in enumerate(entries, start=1):
             evolve(folded, decode(entry.kind, entry.schema, entry.body, position=place), entry.at)
         best = min(best, (time.perf_counter() - began) * 10_000 / len(entries))
-    return [Row("load and fold 10,000 facts", best, at_most=0.5)]
+    return [Row(f"{where}: load and fold 10,000 facts", best, at_most=0.5)]
