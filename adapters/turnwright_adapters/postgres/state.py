@@ -21,6 +21,7 @@ from turnwright.inbox import Word
 from turnwright.ports import Append, Appended, Busy, Cipher, Conflict, Fenced, Lease
 from turnwright_adapters._kept import Content, Kept, item_of
 from turnwright_adapters.postgres.database import OnServer
+from turnwright_adapters.postgres.texts import escaped_json
 
 __all__ = ["PostgresState"]
 
@@ -69,6 +70,7 @@ DELETE FROM runs WHERE run IN (
 )
 """
 
+# The entries go as one JSON text, since a parameter costs the driver as much as a value in it costs the server.
 APPEND: Final = """
 WITH run AS (
     UPDATE runs SET version = version + %(length)s, updated_at = coalesce(%(at)s, updated_at),
@@ -82,25 +84,17 @@ WITH run AS (
 ), entries AS (
     INSERT INTO journal (run, seq, append_id, kind, schema, at, turn, call, attempt, code, name, ms, input_tokens,
                          output_tokens, size, digest, head, body)
-    SELECT run, %(expected)s + place, CASE WHEN place = %(length)s THEN %(append_id)s END, kind, schema, at, turn, call,
-           attempt, code, name, ms, input_tokens, output_tokens, size, digest, head, body
-    FROM run, unnest(%(kind)s::text[], %(schema)s::integer[], %(entry_at)s::float8[], %(turn)s::bigint[],
-                     %(call)s::bigint[], %(attempt)s::bigint[], %(code)s::text[], %(name)s::text[], %(ms)s::bigint[],
-                     %(input_tokens)s::bigint[], %(output_tokens)s::bigint[], %(size)s::bigint[], %(digest)s::bytea[],
-                     %(head)s::bytea[], %(body)s::bytea[]) WITH ORDINALITY
-         AS entry (kind, schema, at, turn, call, attempt, code, name, ms, input_tokens, output_tokens, size, digest,
-                   head, body, place)
+    SELECT run, %(expected)s + place, CASE WHEN place = %(length)s THEN %(append_id)s END, said->>0,
+           (said->>1)::integer, (said->>2)::float8, (said->>3)::bigint, (said->>4)::bigint, (said->>5)::bigint,
+           said->>6, said->>7, (said->>8)::bigint, (said->>9)::bigint, (said->>10)::bigint, (said->>11)::bigint,
+           decode(said->>12, 'hex'), decode(said->>13, 'hex'), body
+    FROM run, ROWS FROM (jsonb_array_elements(convert_from(%(entries)s, 'UTF8')::jsonb), unnest(%(bodies)s::bytea[]))
+              WITH ORDINALITY AS entry (said, body, place)
 ), words AS (
     UPDATE inbox SET body = NULL FROM run WHERE inbox.run = run.run AND position = ANY(%(folded)s::bigint[])
 )
 SELECT FROM run
 """
-
-COLUMNS: Final = (
-    *("kind", "schema", "entry_at", "turn", "call", "attempt", "code", "name", "ms", "input_tokens", "output_tokens"),
-    *("size", "digest", "head", "body"),
-)
-"""The values of an entry's row, by their names in APPEND."""
 
 REFUSED: Final = """
 SELECT epoch, version, (SELECT max(seq) FROM journal
@@ -225,7 +219,6 @@ class PostgresState(OnServer):
         """Write facts and their evidence; see `State.append`."""
         rows = [self._kept.row(run_id, entry) for entry in facts]
         change = heads.change(facts)
-        values = zip(*rows, strict=True) if rows else [[]] * len(COLUMNS)
         wanted = {
             "tenant": self._tenant,
             "run_id": run_id,
@@ -241,7 +234,8 @@ class PostgresState(OnServer):
             "opened_at": change.opened_at,
             "results": change.results,
             "folded": self._kept.folded(facts),
-            **{name: list(column) for name, column in zip(COLUMNS, values, strict=True)},
+            "entries": escaped_json([row[:-1] for row in rows]),
+            "bodies": [row[-1] for row in rows],
         }
 
         async def append(connection: AsyncConnection) -> Append:

@@ -3,13 +3,15 @@ r"""Every text that Python has, in a database that knows no NUL: `\0` is written
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
+import msgspec
 from psycopg import AsyncConnection
 from psycopg.abc import Buffer
 from psycopg.types.string import StrBinaryDumper, StrDumper, TextBinaryLoader, TextLoader
 
-__all__ = ["speak_text"]
+__all__ = ["escaped_json", "speak_text"]
 
 ESCAPED: Final = re.compile(r"\\(.)")
 
@@ -20,6 +22,21 @@ def speak_text(connection: AsyncConnection) -> None:
     connection.adapters.register_dumper(str, _Out)
     connection.adapters.register_loader("text", _In)
     connection.adapters.register_loader("text", _BinaryIn)
+
+
+def escaped_json(rows: Sequence[Sequence[object]]) -> bytes:
+    """Rows of plain values as JSON, their texts escaped and their bytes in hex."""
+    return msgspec.json.encode([[_plain(value) for value in row] for row in rows])
+
+
+def _plain(value: object) -> object:
+    match value:
+        case str():
+            return _escaped(value)
+        case bytes():
+            return value.hex()
+        case _:
+            return value
 
 
 def _escaped(text: str) -> str:
