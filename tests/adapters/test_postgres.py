@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 from psycopg.sql import SQL, Identifier
 
 from tests.postgres import PASSWORD, conninfo, schema_of
@@ -113,7 +113,7 @@ async def test_a_server_that_cannot_be_used_is_told_why_and_never_the_password(
                 await state.acquire("r1", holder="a", seconds=LONG)
             assert "postgresql://" in str(raised.value)
             for secret in (WRONG, PASSWORD):
-                assert secret not in f"{raised.value!r} {raised.value.__cause__!r} {state!r} {caplog.text}"
+                assert secret not in f"{raised.value!r} {raised.value.__cause__!r} {state._place!r} {caplog.text}"
 
 
 @pytest.mark.parametrize("conninfo", [f"host=h password={WRONG} nonsense", WRONG, f"password='{WRONG}"])
@@ -174,6 +174,21 @@ async def test_many_processes_may_be_the_first(tmp_path: Path) -> None:
     await asyncio.gather(*[state.close() for state in states])
     with raw(tmp_path) as look:
         assert [(len(MIGRATIONS),)] == look.execute("SELECT version FROM turnwright").fetchall()
+
+
+async def test_a_migration_is_whole_or_has_not_been(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that fails at its last statement leaves no schema behind, and the next try makes it."""
+    monkeypatch.setattr("turnwright_adapters.postgres.schema.MIGRATIONS", ((*MIGRATIONS[0], "SELECT 1 / 0"),))
+    async with state_at(tmp_path) as state:
+        with pytest.raises(PortError, match="division by zero"):
+            await state.load("r1")
+        with raw() as look:
+            assert (None,) == look.execute("SELECT to_regnamespace(%s)", (schema_of(tmp_path),)).fetchone()
+        monkeypatch.undo()
+
+        await opened(state, Author())
+
+        assert 1 == len(await state.runs())
 
 
 async def test_a_store_goes_on_after_the_server_hung_up(tmp_path: Path) -> None:
@@ -308,18 +323,20 @@ async def test_the_clock_of_the_store_is_never_set_back(tmp_path: Path) -> None:
         with raw(tmp_path) as meddle:  # as if the server's clock had been 600 s ahead when the lease was written
             meddle.execute("UPDATE runs SET clock = clock + 600, expires = expires + 600")
 
-        busy = await state.acquire("r1", holder="b", seconds=30)
-
-        assert Busy(30) == busy
+        assert Busy(30) == await state.acquire("r1", holder="b", seconds=30)
+        assert await state.renew("r1", 1, seconds=40)
+        assert Busy(40) == await state.acquire("r1", holder="b", seconds=30)
         with raw(tmp_path) as meddle:
             meddle.execute("UPDATE runs SET expires = clock")
         assert Lease("r1", 2, 1, 30, 1) == await state.acquire("r1", holder="b", seconds=30)
+        assert Busy(30) == await state.acquire("r1", holder="c", seconds=30)
 
 
 # --- what it holds
 
 
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=3))
+@settings(max_examples=40)  # each connects
+@given(st.lists(st.text(st.sampled_from("\0\\0a") | st.characters(exclude_categories=["Cs"])), min_size=1, max_size=3))
 async def test_every_text_is_kept_as_it_is(ids: list[str]) -> None:
     """Also NUL, which Postgres has no place for, and what stands for it; none is taken for another."""
     keys = PostgresIdempotency(conninfo(), schema="texts")

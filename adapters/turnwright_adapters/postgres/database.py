@@ -20,7 +20,7 @@ from typing import Final, Self, TypeAlias, TypeVar
 
 import psycopg
 import psycopg_pool
-from attrs import frozen
+from attrs import field, frozen
 from psycopg import AsyncConnection, IsolationLevel
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
@@ -57,7 +57,7 @@ SELECT set_config('search_path', quote_ident(%(schema)s), false),
 class Place:
     """A database, as libpq is told of it, and a schema of it."""
 
-    conninfo: str
+    conninfo: str = field(repr=False)
     schema: str
     connections: int
 
