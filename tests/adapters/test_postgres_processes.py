@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import psycopg
@@ -9,6 +11,7 @@ import pytest
 from psycopg.sql import SQL, Identifier
 
 from tests.adapters.paying import (
+    BOUND,
     a_killed_payment_is_in_doubt_and_not_repeated,
     kill_at_random,
     one_pays_and_the_other_is_told_busy,
@@ -80,3 +83,25 @@ def test_an_approved_payment_may_be_cut_anywhere() -> None:
     assert [] == report.violations
     assert report.cuts > 50
     assert report.in_doubt > 0
+
+
+def test_a_process_that_closes_nothing_ends_quietly(tmp_path: Path) -> None:
+    """It warns of nothing, and what its loop cut off at the end was taken back."""
+    program = (
+        "import asyncio, sys\n"
+        "from turnwright_adapters.postgres import PostgresState\n"
+        "state = PostgresState(sys.argv[1], schema=sys.argv[2])\n"
+        "async def main():\n"
+        "    await state.acquire('r1', holder='a', seconds=9)\n"
+        "    cut_off = asyncio.ensure_future(state.acquire('r2', holder='a', seconds=9))\n"
+        "    await asyncio.sleep(0)\n"
+        "asyncio.run(main())\n"
+    )
+    command = [sys.executable, "-X", "dev", "-c", program, conninfo(), schema_of(tmp_path)]
+
+    ended = subprocess.run(command, check=False, timeout=BOUND, capture_output=True, text=True)
+
+    assert (0, "") == (ended.returncode, ended.stderr)
+    with psycopg.connect(conninfo()) as look:
+        left = look.execute(SQL("SELECT run_id FROM {}.runs").format(Identifier(schema_of(tmp_path)))).fetchall()
+    assert [("r1",)] == left
