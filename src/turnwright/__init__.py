@@ -1,7 +1,14 @@
-"""The agent turn that never pays twice: `await run_agent(definition, input, ports)`."""
+"""The agent turn that never pays twice: `await run_agent(definition, input, ports)`.
+
+What a plain run does not need is imported when it is first asked for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from turnwright.definition import AgentDefinition, Block, CallView, Go, Limits, Rewrite, RunCall, Stop, TurnView
 from turnwright.errors import (
+    AgentError,
     DefinitionError,
     InvalidValue,
     Issue,
@@ -20,14 +27,19 @@ from turnwright.errors import (
 from turnwright.memory import EvidenceStream, MemoryState, combine_delta_sinks, combine_telemetry
 from turnwright.outcomes import Cancelled, Completed, Failed, Outcome, Pending, Suspended
 from turnwright.ports import Decision
-from turnwright.replay import Divergence, Replay, replay_agent
 from turnwright.run import resume_agent, run_agent, run_agent_sync
-from turnwright.streaming import AgentStream, stream_agent
 from turnwright.tools import DidNotHappen, Happened, Tool, ToolContext, ToolOutput, tool
 from turnwright.wiring import Ports
 
+if TYPE_CHECKING:
+    from turnwright.agent import Agent
+    from turnwright.replay import Divergence, Replay, replay_agent
+    from turnwright.streaming import AgentStream, stream_agent
+
 __all__ = [
+    "Agent",
     "AgentDefinition",
+    "AgentError",
     "AgentStream",
     "Block",
     "CallView",
@@ -77,3 +89,25 @@ __all__ = [
     "stream_agent",
     "tool",
 ]
+
+_LATER = {
+    "Agent": "agent",
+    "AgentStream": "streaming",
+    "Divergence": "replay",
+    "Replay": "replay",
+    "replay_agent": "replay",
+    "stream_agent": "streaming",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        message = f"module 'turnwright' has no attribute {name!r}"
+        raise AttributeError(message)
+    value: object = getattr(import_module(f"turnwright.{_LATER[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import fields as dataclass_fields
@@ -21,10 +22,8 @@ from decimal import Decimal
 from enum import Enum
 from hashlib import sha256
 from math import isfinite
-from pathlib import PurePath
 from types import NoneType
 from typing import Final, NamedTuple, TypeAlias
-from uuid import UUID
 
 import msgspec
 
@@ -380,7 +379,9 @@ def _plain_library_value(value: object, place: _Place, room: int) -> JSON:
             return value.isoformat()
         case timedelta():
             return duration(value)
-        case UUID() | Decimal() | PurePath():
+        case Decimal():
+            return str(value)
+        case _ if _is_of(value, "uuid", "UUID") or _is_of(value, "pathlib", "PurePath"):
             return well_formed(str(value))
         case bytes() | bytearray() | memoryview():
             return b64encode(value).decode()
@@ -395,6 +396,12 @@ def _plain_library_value(value: object, place: _Place, room: int) -> JSON:
             raise _refusal(
                 f"{name} has no JSON form; return a plain value, an attrs class or a dataclass", _path(place)
             )
+
+
+def _is_of(value: object, module: str, name: str) -> bool:
+    """Whether *value* is of a class of a module that there is no need to import: without it there is no such value."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return kind is not None and isinstance(value, kind)
 
 
 def _key(key: object, place: _Place, room: int) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from attrs import define, evolve as replace, field
 
@@ -38,7 +38,6 @@ from turnwright.facts import (
     RunSuspended,
 )
 from turnwright.inbox import Cancel, LateResult, Word
-from turnwright.listening import Listening
 from turnwright.memory import combine_delta_sinks
 from turnwright.performer import Performer
 from turnwright.ports import Append, Appended, Conflict, Fenced, Lease, Telemetry
@@ -46,6 +45,9 @@ from turnwright.racing import Interrupted, Interruption, Race, end, let_go
 from turnwright.spending import Spending
 from turnwright.state import RunState, evolve
 from turnwright.wiring import Ports
+
+if TYPE_CHECKING:
+    from turnwright.listening import Listening
 
 __all__ = ["LEASE_SECONDS", "Driver", "Watch"]
 
@@ -109,7 +111,11 @@ class Driver:
         self._version = 0
         self._buffer: list[Entry] = []
         self._told: list[Fact] = []
-        self._listening = None if ports.listener is None else Listening(ports.listener, self._rouse)
+        self._listening: Listening | None = None
+        if ports.listener is not None:
+            from turnwright.listening import Listening  # only a run that somebody listens to pays for it
+
+            self._listening = Listening(ports.listener, self._rouse)
         watches: list[Watch | None] = [watch, None if self._listening is None else self._listening.lifecycle]
         self._watches = [each for each in watches if each is not None]
         if self._listening is not None and ports.deltas is not None:

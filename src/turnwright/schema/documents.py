@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
-from urllib.parse import unquote
 
 from turnwright.canonical import JSON
 
@@ -26,6 +25,8 @@ def referred(document: JSON, node: JSON | Mapping[str, JSON]) -> Place | None:
     reference = node.get("$ref") if isinstance(node, Mapping) else None
     if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
         return None
+    from urllib.parse import unquote  # most schemas refer to nothing
+
     place = unquote(reference)
     found = document
     for part in place.split("/")[1:]:

@@ -24,7 +24,7 @@ from turnwright.schema.documents import Document
 from turnwright.schema.limits import annotated
 from turnwright.schema.models import is_model, model
 from turnwright.schema.records import Field, docs_of, fields_of, is_record, record
-from turnwright.schema.scalars import FORMATS, SCALARS
+from turnwright.schema.scalars import FORMATS, SCALARS, scalars
 from turnwright.schema.validation import Validation, refused
 from turnwright.schema.wire import ABSENT, Form, Member
 
@@ -45,7 +45,7 @@ class Forms:
 
     def of(self, hint: object, scope: Scope) -> Form:
         """Return the form of *hint*. `DefinitionError` if it has none."""
-        if isinstance(hint, type) and (scalar := SCALARS.get(hint)):
+        if isinstance(hint, type) and (scalar := SCALARS.get(hint) or scalars().get(hint)):
             return scalar
         if isinstance(hint, str | ForwardRef):
             return self.of(scope.resolved(hint), scope)

@@ -21,10 +21,9 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from pathlib import Path, PurePath
+from functools import cache
 from types import NoneType
 from typing import Final
-from uuid import UUID
 
 from turnwright.canonical import JSON, duration, plain
 from turnwright.schema.validation import refused
@@ -98,16 +97,6 @@ def _dump_timedelta(value: object) -> JSON:
     return duration(value)
 
 
-def _dump_uuid(value: object) -> JSON:
-    instance_of(UUID, value)
-    return str(value)
-
-
-def _dump_path(value: object) -> JSON:
-    instance_of(PurePath, value)
-    return str(value)
-
-
 def _dump_decimal(value: object) -> JSON:
     instance_of(Decimal, value)
     return f"{value:f}"
@@ -153,9 +142,28 @@ SCALARS: Final[Mapping[object, Form]] = {
     date: Form({"type": "string", "format": "date"}, _load_date, _dump_date),
     time: Form({"type": "string", "format": "time"}, _load_time, _dump_time),
     timedelta: Form({"type": "string", "format": "duration"}, _load_timedelta, _dump_timedelta),
-    UUID: Form({"type": "string", "format": "uuid"}, lambda text: UUID(str(text)), _dump_uuid),
     Decimal: Form({"type": ["string", "number"], "format": "decimal"}, _load_decimal, _dump_decimal),
     bytes: Form({"type": "string", "format": "base64", "contentEncoding": "base64"}, _load_bytes, _dump_bytes),
-    Path: Form({"type": "string", "format": "path"}, lambda text: Path(str(text)), _dump_path),
-    PurePath: Form({"type": "string", "format": "path"}, lambda text: PurePath(str(text)), _dump_path),
 }
+
+
+@cache
+def scalars() -> Mapping[object, Form]:
+    """All of them, with those whose modules are worth importing only where a type is none of the others."""
+    from pathlib import Path, PurePath
+    from uuid import UUID
+
+    return {
+        **SCALARS,
+        UUID: _text("uuid", UUID, UUID),
+        Path: _text("path", Path, PurePath),
+        PurePath: _text("path", PurePath, PurePath),
+    }
+
+
+def _text(name: str, kind: Callable[[str], object], of: type) -> Form:
+    def dump(value: object) -> JSON:
+        instance_of(of, value)
+        return str(value)
+
+    return Form({"type": "string", "format": name}, lambda text: kind(str(text)), dump)
