@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import threading
@@ -15,6 +16,7 @@ from tests.cli.conftest import Record
 from tests.cli.server import Messages, serving
 from turnwright.cli import main
 from turnwright.testing import call, text
+from turnwright_adapters.sqlite import SqliteState
 
 REFUND = [call("look_up", order="1042"), call("refund", order="1042", cents=4500), text("It is on its way to you.")]
 
@@ -232,3 +234,20 @@ def test_without_any_model_the_recording_beside_the_module_is_replayed_loudly(
     seen = capsys.readouterr()
     assert (0, True) == (code, "Good day." in seen.out.splitlines())
     assert "NO MODEL ANSWERS HERE: this replays a recorded conversation." == seen.err.splitlines()[1]
+
+
+def test_a_run_with_a_store_is_kept_while_it_waits(
+    record: Record, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Another opening of the file finds the run that was named, waiting for its approval."""
+    path = tmp_path / "runs.db"
+    replay = record(DESK, "My teapot broke", REFUND)
+
+    code = main(["run", DESK, "My teapot broke", "--replay", replay, "--state", f"sqlite:{path}"])
+
+    async def kept() -> list[str]:
+        async with SqliteState(path) as state:
+            return [head.run_id for head in await state.runs(status="suspended")]
+
+    named = re.findall(r"^run (\S+)$", capsys.readouterr().out, re.MULTILINE)
+    assert (3, named, 1) == (code, asyncio.run(kept()), len(named))

@@ -46,7 +46,10 @@ MaxTurns = Annotated[
 ]
 Yes = Annotated[bool, Parameter(help="Approve every call that needs approval.")]
 No = Annotated[bool, Parameter(help="Deny every call that needs approval.")]
-State = Annotated[Path | None, Parameter(help="Where runs are kept. Not available yet in this release.")]
+State = Annotated[
+    str | None,
+    Parameter(help="Where runs are kept: sqlite:PATH or postgresql://... Without it, in memory."),
+]
 
 
 @app.command(name="run")
@@ -74,7 +77,6 @@ def run_command(
     Exit codes: 0 completed, 1 failed, 2 cannot be done as given, 3 suspended (it waits for somebody or something),
     4 cancelled, 130 interrupted by Ctrl-C. Of several runs the worst counts.
     """
-    _not_yet(state)
     command = RunCommand(
         target=target,
         input=input,
@@ -82,6 +84,7 @@ def run_command(
         all=all,
         max_turns=max_turns,
         answer=_answer(yes=yes, no=no),
+        state=state,
         json=json,
     )
     return lambda loop, screen: run(command, loop=loop, screen=screen)
@@ -106,12 +109,12 @@ def chat_command(
 
     Ctrl-C interrupts an answer; /exit or Ctrl-D ends the conversation. Exit codes are those of run.
     """
-    _not_yet(state)
     command = ChatCommand(
         target=target,
         answers=Answers(name=model, record=record, replay=replay),
         max_turns=max_turns,
         answer=_answer(yes=yes, no=no),
+        state=state,
     )
     return lambda loop, screen: chat(command, loop=loop, screen=screen)
 
@@ -129,8 +132,3 @@ def _answer(*, yes: bool, no: bool) -> Answer:
     if yes and no:
         raise CommandError("--yes and --no exclude each other")
     return "yes" if yes else "no" if no else "ask"
-
-
-def _not_yet(state: Path | None) -> None:
-    if state is not None:
-        raise CommandError(f"--state {state}: the durable store is not available yet in this release; leave it out")

@@ -11,7 +11,7 @@ from attrs import evolve as replace, frozen
 
 from turnwright.cli.console import Screen
 from turnwright.cli.loop import EventLoop, interrupts
-from turnwright.definition import AnyDefinition
+from turnwright.definition import AnyDefinition, Durability
 from turnwright.inbox import Approve, Deny
 from turnwright.outcomes import Cancelled, Completed, Failed, Outcome, Pending, Suspended
 from turnwright.streaming import stream_agent
@@ -44,6 +44,7 @@ def attend(
     screen: Screen,
     answer: Answer,
     max_turns: int,
+    require: Durability,
 ) -> Attended:
     """Run *input* until it needs nothing that a person here can give. Each call is asked about once."""
     run_id = ports.ids.new_id()
@@ -53,7 +54,16 @@ def attend(
     while True:
         began = time.monotonic()
         outcome, interrupted = loop.run(
-            _watch(definition, input, ports, run_id=run_id, words=words, screen=screen, max_turns=max_turns)
+            _watch(
+                definition,
+                input,
+                ports,
+                run_id=run_id,
+                words=words,
+                screen=screen,
+                max_turns=max_turns,
+                require=require,
+            )
         )
         seconds += time.monotonic() - began
         waiting = [each for each in _approvals(outcome) if each.effect_id not in asked]
@@ -91,6 +101,7 @@ async def _watch(
     words: Sequence[Approve | Deny],
     screen: Screen,
     max_turns: int,
+    require: Durability,
 ) -> tuple[Outcome[object], bool]:
     """Open the run, or go on with it after *words*, and show it until it rests."""
     task = asyncio.current_task()
@@ -100,7 +111,9 @@ async def _watch(
         await ports.state.post(run_id, word)
     ports = replace(ports, cancellation=stop, grace=GRACE)
     with interrupts(stop.set, task.cancel):
-        async with stream_agent(definition, input, ports, run_id=run_id, max_turns=max_turns) as stream:
+        async with stream_agent(
+            definition, input, ports, run_id=run_id, max_turns=max_turns, require=require
+        ) as stream:
             async for item in stream:
                 screen.show(item)
                 if isinstance(item, Completed | Suspended | Failed | Cancelled):

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from attrs import frozen
+from attrs import evolve as replace, frozen
 
 from turnwright.cli.attended import Answer, attend
 from turnwright.cli.console import Screen
@@ -19,6 +19,7 @@ from turnwright.cli.loading import load
 from turnwright.cli.loop import EventLoop
 from turnwright.cli.models import Answers, choose
 from turnwright.cli.run import tell
+from turnwright.cli.stores import open_state
 from turnwright.definition import AgentDefinition
 from turnwright.messages import Message
 from turnwright.wiring import Ports
@@ -36,6 +37,7 @@ class ChatCommand:
     answers: Answers
     max_turns: int
     answer: Answer
+    state: str | None
 
 
 class Conversation:
@@ -62,6 +64,7 @@ def chat(command: ChatCommand, *, loop: EventLoop, screen: Screen) -> int:
         definition, recording = target.definition, target.recording
     if definition.input_schema.document.get("type") != "string":
         raise CommandError(f"chat needs an agent that takes text, and {definition.name!r} takes something else")
+    state = None if command.state is None else open_state(command.state, loop=loop)
     name, model = choose(command.answers, recording, loop=loop, screen=screen)
     attentive = screen.can_ask
     if attentive:
@@ -69,14 +72,18 @@ def chat(command: ChatCommand, *, loop: EventLoop, screen: Screen) -> int:
             import readline  # noqa: F401 - gives input() its line editing and history
         screen.note(f"{definition.name} with {name}. {HINT}")
     conversation = Conversation()
+    ports = Ports(model=model, context=conversation)
+    if state is not None:
+        ports = replace(ports, state=state)
     codes = []
     while (line := _read(screen, attentive=attentive)) is not None:
         attended = attend(
-            *(definition, line, Ports(model=model, context=conversation)),
+            *(definition, line, ports),
             loop=loop,
             screen=screen,
             answer=command.answer,
             max_turns=command.max_turns,
+            require="none" if state is None else "process",
         )
         tell(attended.outcome, attended.seconds, definition=definition, screen=screen)
         conversation.keep(attended.outcome.transcript)

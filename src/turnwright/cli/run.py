@@ -13,6 +13,7 @@ from turnwright.cli.loading import load
 from turnwright.cli.loop import EventLoop
 from turnwright.cli.models import Answers, choose
 from turnwright.cli.reports import as_json, explanation, summary
+from turnwright.cli.stores import open_state
 from turnwright.definition import AnyDefinition
 from turnwright.outcomes import Completed, Outcome, Suspended
 from turnwright.wiring import Ports
@@ -30,6 +31,7 @@ class RunCommand:
     all: bool
     max_turns: int
     answer: Answer
+    state: str | None
     json: bool
 
 
@@ -37,24 +39,29 @@ def run(command: RunCommand, *, loop: EventLoop, screen: Screen) -> int:
     """Do *command* and return its exit code."""
     target = load(command.target)
     inputs = target.inputs(command.input, all=command.all)
+    state = None if command.state is None else open_state(command.state, loop=loop)
     name, model = choose(command.answers, target.recording, loop=loop, screen=screen)
     screen.note(f"{target.definition.name} with {name}")
     if target.definition.output_spec is not None:
         screen.text_style = "dim"
+    ports = Ports(model=model) if state is None else Ports(model=model, state=state)
     results: list[tuple[str, Outcome[object]]] = []
     codes = []
     for label, value in inputs:
         if label:
             screen.label(label)
         attended = attend(
-            *(target.definition, value, Ports(model=model)),
+            *(target.definition, value, ports),
             loop=loop,
             screen=screen,
             answer=command.answer,
             max_turns=command.max_turns,
+            require="none" if state is None else "process",
         )
         outcome, seconds = attended.outcome, attended.seconds
         tell(outcome, seconds, definition=target.definition, screen=screen)
+        if state is not None:
+            screen.note(f"run {outcome.run_id}")
         if command.json:
             line = as_json(target.definition, outcome, label=label, model=name, seconds=seconds)
             sys.stdout.buffer.write(line)
