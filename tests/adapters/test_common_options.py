@@ -146,3 +146,31 @@ def test_a_level_never_thinks_less_than_a_lower_one(level: str) -> None:
 
     assert (Common(thinking_level=lower).budget or 0) <= (Common(thinking_level=level).budget or 0) <= BUDGETS["high"]
     assert json.dumps(Common(thinking_level=level).effort) in ("null", '"minimal"', '"low"', '"medium"', '"high"')
+
+
+@pytest.mark.promise("I-02")
+@pytest.mark.parametrize("dialect", SENT)
+async def test_what_is_not_for_the_body_does_not_get_there(dialect: str) -> None:
+    """Headers are sent as headers, and retry caps are for whoever retries."""
+    assert {} == await added(dialect, headers={"x-team": "blue"}, max_retries=2, max_retry_delay_ms=500)
+
+
+@pytest.mark.promise("I-02")
+async def test_a_request_brings_headers_of_its_own() -> None:
+    """They go before the adapter's, and a None among them takes one away."""
+    options = {"headers": {"X-Team": "blue", "accept": None, "anthropic-version": "2030-01-01"}}
+
+    seen = (await CLAUDE.seen(request(options=options))).headers
+
+    assert ("blue", "2030-01-01") == (seen["x-team"], seen["anthropic-version"])
+    assert seen.get("accept") in {None, "*/*"}  # what the client says of itself
+
+
+@pytest.mark.parametrize("headers", [{"x-team": "blue\nx: y"}, {"x-team": 1}, ["x-team"], {"x team": "blue"}])
+async def test_a_header_that_no_request_can_carry_is_refused(headers: object) -> None:
+    """Before it is sent, and without its value in the words."""
+    with pytest.raises(ModelError) as refused:
+        await sent(request(options={"headers": headers}))
+
+    assert ("invalid_request", False) == (refused.value.kind, refused.value.dispatched)
+    assert "blue" not in str(refused.value)

@@ -5,7 +5,8 @@
     thinking_level    `off`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`
     thinking_budget   tokens of thought, 0 for none; goes before the level
     transport         `sse` to stream, `json` not to, `auto` to stream if somebody watches
-    max_retries       for whoever retries; an adapter never does
+    headers           sent with this request, beside the adapter's own; None takes one away
+    max_retries       for whoever retries; an adapter never does; so is `max_retry_delay_ms`
 
 Rule: an option of the provider's own goes before these, and one that is absent leaves no trace.
 """
@@ -67,6 +68,7 @@ class Common:
 def take_common(options: dict[str, object]) -> Common:
     """Take the common ones out of *options*. ModelError for a value that none of them has."""
     options.pop("max_retries", None)
+    options.pop("max_retry_delay_ms", None)
     budget = options.pop("thinking_budget", None)
     if budget is not None and not (type(budget) is int and 0 <= budget <= 2**31):
         raise _refused("thinking_budget", budget, "a number of tokens")

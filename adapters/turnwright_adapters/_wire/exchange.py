@@ -96,9 +96,18 @@ class Http:
 
     @asynccontextmanager
     async def post(
-        self, url: str, *, headers: Mapping[str, str], body: bytes, provider: str, timeout: float | None = None
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes,
+        provider: str,
+        timeout: float | None = None,
+        refusal: Callable[..., ModelError] = provider_error,
     ) -> AsyncGenerator[Reply, None]:
         """Post *body* and give the reply. On leaving, by whatever way, the response is closed.
+
+        *refusal* says what a reply with a bad status means.
 
         Every failure of the exchange, also one inside the `async with`, becomes a ModelError. A connection that was
         kept from an earlier request and turns out to be dead before a byte came back is replaced once by a fresh one.
@@ -111,7 +120,9 @@ class Http:
                 response = await self._send(stack, trail, url, headers, body)
                 stack.push_async_callback(response.aclose)
                 reply = Reply(response, patience)
-                await _refuse_failure(provider, response, reply)
+                if not 200 <= response.status_code < 300:
+                    said = await reply.read(LARGEST_ERROR)
+                    raise refusal(provider, said, status=response.status_code, headers=response.headers)
                 yield reply
         except Exception as error:
             failure = _failure(provider, error, patience, trail)
@@ -158,12 +169,6 @@ class Http:
             own = self._own[loop] = (client, life)
             await anext(life)
         return own[0]
-
-
-async def _refuse_failure(provider: str, response: httpx.Response, reply: Reply) -> None:
-    if not 200 <= response.status_code < 300:
-        body = await reply.read(LARGEST_ERROR)
-        raise provider_error(provider, body, status=response.status_code, headers=response.headers)
 
 
 async def _life(client: httpx.AsyncClient) -> AsyncGenerator[None, None]:

@@ -74,21 +74,23 @@ class HttpModel:
     def _credentials(self, key: str) -> dict[str, str]:
         return {"authorization": f"Bearer {key}"}
 
+    async def _headers_for(self, request: ModelRequest, *, accept: str) -> dict[str, str]:
+        """Return what is sent with *request*: what every request has, our own, the request's own, in that order."""
+        headers = {"content-type": "application/json", "accept": accept, "accept-encoding": "identity"}
+        if (key := await authorization(request.api_key or self._key, self.provider)) is not None:
+            headers |= self._credentials(key)
+        every = {**headers, **self._headers, **_headers_of(request)}
+        return {name: value for name, value in every.items() if value is not None}
+
     async def _ask(
         self, request: ModelRequest, url: str, body: bytes, answer: Answer, *, stream: bool
     ) -> AssistantMessage:
         """Post *body*, let *answer* take the reply whichever form it has, and return the message."""
-        headers = {
-            "content-type": "application/json",
-            "accept": "text/event-stream" if stream else "application/json",
-            "accept-encoding": "identity",
-        }
-        if (key := await authorization(request.api_key or self._key, self.provider)) is not None:
-            headers |= self._credentials(key)
+        headers = await self._headers_for(request, accept="text/event-stream" if stream else "application/json")
         try:
             async with self._http.post(
                 url,
-                headers={name: value for name, value in {**headers, **self._headers}.items() if value is not None},
+                headers=headers,
                 body=body,
                 provider=self.provider,
                 timeout=request.timeout,
@@ -103,6 +105,19 @@ class HttpModel:
             raise
 
 
+def _headers_of(request: ModelRequest) -> dict[str, str | None]:
+    """Return the headers that *request* adds. ModelError, without a value, for what no request can carry."""
+    given = request.options.get("headers")
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or any([not isinstance(value, str | None) for value in given.values()]):
+        raise ModelError("invalid_request", "the option 'headers' is names with texts, or None", dispatched=False)
+    try:
+        return wire_headers(given)
+    except ValueError as error:
+        raise ModelError("invalid_request", str(error), dispatched=False) from None
+
+
 def check_choice(request: ModelRequest) -> None:
     """ModelError if the tool choice is none of the request's tools."""
     named = request.tool_choice not in {"auto", "required", "none"}
@@ -113,7 +128,7 @@ def check_choice(request: ModelRequest) -> None:
 
 def options_of(request: ModelRequest, *reserved: str) -> dict[str, object]:
     """Return the options that are set. ModelError for one that is *reserved*."""
-    options = {name: value for name, value in request.options.items() if value is not None}
+    options = {name: value for name, value in request.options.items() if value is not None and name != "headers"}
     if taken := options.keys() & {*reserved}:
         raise ModelError("invalid_request", f"the option {min(taken)!r} is not to be set", dispatched=False)
     return options
