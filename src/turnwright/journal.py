@@ -24,7 +24,17 @@ if TYPE_CHECKING:
 
     from cattrs import Converter
 
-__all__ = ["ENDINGS", "VERSION", "decode", "decode_message", "decode_word", "digest", "encode", "encode_word"]
+__all__ = [
+    "ENDINGS",
+    "VERSION",
+    "decode",
+    "decode_message",
+    "decode_word",
+    "digest",
+    "encode",
+    "encode_word",
+    "parts_of",
+]
 
 VERSION: Final = 1
 """The version of every shape in this module."""
@@ -87,6 +97,11 @@ def decode_word(body: bytes) -> Word:
 def decode_message(body: bytes) -> AssistantMessage:
     """Read a model's answer from its JSON."""
     return _converter().structure(msgspec.json.decode(body), AssistantMessage)
+
+
+def parts_of(values: object) -> tuple[Part, ...]:
+    """Read the parts of a message from JSON that was decoded."""
+    return _converter().structure(values, tuple[Part, ...])
 
 
 @cache

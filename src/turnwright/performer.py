@@ -15,6 +15,7 @@ from typing import Final, TypeAlias, TypeVar, cast, get_args
 
 from attrs import evolve as replace
 
+from turnwright import journal
 from turnwright.admission import admit, is_decision, rendering
 from turnwright.canonical import find_json, plain
 from turnwright.commands import (
@@ -403,7 +404,7 @@ class Performer:
             return ToolOutput(f"not executed: its key could not be reserved: {_told(error)}", is_error=True)
         match begun:
             case Committed(result):
-                return result
+                return _restored(result)
             case InFlight():
                 return ToolOutput("not executed: this key is in use, or what became of it is unknown", is_error=True)
             case Mismatch():
@@ -418,10 +419,10 @@ class Performer:
             await idempotency.mark_unknown(namespace, name)
             raise
         try:
-            if isinstance(value, ToolOutput):
+            if isinstance(value, ToolOutput) and value.is_error:
                 await idempotency.mark_unknown(namespace, name)
             else:
-                await idempotency.commit(namespace, name, value)
+                await idempotency.commit(namespace, name, _kept(value))
         except Exception:  # noqa: BLE001, S110 - the key stays taken, and the result is recorded all the same
             pass
         return value
@@ -524,6 +525,25 @@ def _recordable(output: ToolOutput) -> ToolOutput:
     if wrong:
         raise TypeError(f"the content of a ToolOutput is text or parts: {wrong}")
     return ToolOutput(content or (Text(""),), output.is_error, plain(output.details), output.terminate is True)
+
+
+OUTPUT: Final = "turnwright.output"
+
+
+def _kept(value: object) -> object:
+    """What a tool gave, as a key keeps it (JSON)."""
+    if not isinstance(value, ToolOutput):
+        return value
+    return {OUTPUT: plain({"parts": _parts(value), "details": value.details, "terminate": value.terminate})}
+
+
+def _restored(kept: object) -> object:
+    """The inverse of `_kept`."""
+    match kept:
+        case {"turnwright.output": {"parts": parts, "details": details, "terminate": terminate}}:
+            return ToolOutput(journal.parts_of(parts), details=details, terminate=terminate is True)
+        case _:
+            return kept
 
 
 async def awaited(value: T | Awaitable[T]) -> T:

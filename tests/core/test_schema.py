@@ -1547,3 +1547,16 @@ def test_parameters_say_what_they_are() -> None:
     """The types of the face are what its users import."""
     assert isinstance(parameters_of(google), Parameters)
     assert isinstance(parameters_of(google).schema, Schema)
+
+
+def test_a_class_that_is_text_stands_for_its_text() -> None:
+    """What a caller's own subclass of str means is plain."""
+
+    class Name(str):
+        """A name."""
+
+        __slots__ = ()
+
+    dumped = schema_of(str).dump(Name("ada"))
+
+    assert ("ada", str) == (dumped, type(dumped))

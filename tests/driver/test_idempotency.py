@@ -6,9 +6,20 @@ import asyncio
 
 import pytest
 
-from turnwright import AgentDefinition, Completed, MemoryState, Ports, Suspended, Tool, resume_agent, run_agent, tool
+from turnwright import (
+    AgentDefinition,
+    Completed,
+    MemoryState,
+    Ports,
+    Suspended,
+    Tool,
+    ToolOutput,
+    resume_agent,
+    run_agent,
+    tool,
+)
 from turnwright.memory import MemoryIdempotency
-from turnwright.messages import ToolMessage
+from turnwright.messages import Image, Text, ToolMessage
 from turnwright.ports import Begun
 from turnwright.testing import Reply, ScriptedModel, call, text
 
@@ -255,3 +266,27 @@ async def test_a_call_has_one_key_of_its_own_on_every_attempt() -> None:
     assert (1, 1, 3) == (len(ones), len(twos), len(keys))
     assert ones != twos
     assert all([key.isascii() and key.replace("-", "").isalnum() and len(key) <= 64 for _, key in keys])
+
+
+@pytest.mark.promise("N-13")
+async def test_a_key_keeps_an_output_with_all_its_parts() -> None:
+    """What a tool gave as a ToolOutput is given again as one, with its pictures; it is not taken for an unknown end."""
+    drawn: list[str] = []
+
+    @tool(key=lambda arguments: str(arguments["what"]))
+    async def draw(what: str) -> ToolOutput:
+        """Draw."""
+        drawn.append(what)
+        return ToolOutput((Text(what), Image("image/png", data="aGk=")), details={"n": 1})
+
+    artist = AgentDefinition(name="artist", instruction="Draw.", tools=[draw])
+    ports = Ports(
+        model=ScriptedModel([call("draw", what="cat"), call("draw", what="cat"), text("done")]),
+        idempotency=MemoryIdempotency(),
+    )
+
+    outcome = await run_agent(artist, "go", ports)
+
+    first, second = [message for message in outcome.transcript if isinstance(message, ToolMessage)]
+    assert (["cat"], first.parts, False) == (drawn, second.parts, second.is_error)
+    assert isinstance(first.parts[1], Image)

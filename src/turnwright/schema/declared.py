@@ -72,7 +72,10 @@ class Schema(Generic[T]):
     def dump(self, value: T) -> JSON:
         """Return the JSON that stands for *value*. `InvalidValue` if it is not what the schema declares."""
         json: JSON = self._form.dump(value) if self._form.dump else value  # type: ignore[assignment]
-        encode(json)
+        try:
+            encode(json)
+        except TypeError:  # a class of the caller's own that is text, say: what it stands for is plain
+            json = plain(json)
         fits = self._fits or self._prepare()
         if not fits(json):
             raise InvalidValue(explain(self._validation, json))
