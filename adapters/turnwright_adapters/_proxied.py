@@ -125,7 +125,7 @@ COUNT: Final = {"type": "integer", "minimum": 0, "maximum": 2**53}
 SECONDS: Final = {"type": "number", "minimum": 0}
 MAYBE_TEXT: Final = {"type": ["string", "null"]}
 OPEN: Final = {"type": "object"}
-USED: Final = _object(**dict.fromkeys([*USAGE, "totalTokens"], COUNT))
+USED: Final = _object(**dict.fromkeys(USAGE, COUNT), totalTokens={"type": "integer", "minimum": 0, "maximum": 2**55})
 
 _parts: Final = [
     _object("type text", type={"const": "text"}, text=TEXT, signature=MAYBE_TEXT),

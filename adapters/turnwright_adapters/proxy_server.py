@@ -541,13 +541,13 @@ class _Frames:
         self._calls.clear()
         self._put("reset")
 
-    def _put(self, kind: str, **fields: object) -> None:
+    def _put(self, kind: str, /, **fields: object) -> None:
         frame = self._made(kind, **fields)
         self._waiting.append(frame)
         self._size += len(frame)
         self.ready.set()
 
-    def _made(self, kind: str, **fields: object) -> bytes:
+    def _made(self, kind: str, /, **fields: object) -> bytes:
         frame = encode({"v": VERSION, "seq": self._number + 1, "type": kind, **fields})
         if len(frame) > LARGEST_FRAME - len(b"data: "):
             raise _TooLarge
