@@ -402,6 +402,7 @@ class Driver:
     async def _collect(self, running: dict[_Running, None], loop: asyncio.AbstractEventLoop) -> bool:
         """Wait until every command has its facts. True if the word `cancel` came first."""
         poll_at = loop.time() + POLL_SECONDS
+        await asyncio.sleep(0)  # what is done at once needs neither a wake-up nor an alarm
         while running:
             if self._listening is not None and self._listening.is_behind:
                 await self._race.run(self._listening.catch_up())
