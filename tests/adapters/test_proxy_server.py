@@ -538,6 +538,16 @@ async def test_what_the_model_says_anew_is_said_anew() -> None:
     assert [TextDelta(3, 2, "lost"), AttemptReset(3, 2), TextDelta(3, 2, "found")] == seen[:3]
 
 
+async def test_what_was_hidden_while_the_rest_streamed_is_put_in_its_place() -> None:
+    """Without telling anything twice."""
+    answer = AssistantMessage((Reasoning("", "sealed", redacted=True), Reasoning("hm"), Text("ok")), provider="proxy")
+    seen: list[Delta] = []
+    async with serving(ScriptedModel([answer], chunk=1)) as url, proxy_of(url) as model:
+        assert answer == await model.complete(request(on_delta=seen.append))
+
+    assert ["h", "m", "o", "k"] == [each.text for each in seen if isinstance(each, ReasoningDelta | TextDelta)]
+
+
 @pytest.mark.promise("P-17")
 async def test_an_agent_runs_behind_a_proxy() -> None:
     """As it would on the model itself."""
