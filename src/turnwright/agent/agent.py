@@ -13,6 +13,7 @@ transcript, queues and the unfinished run where they were.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
@@ -44,22 +45,21 @@ from turnwright.errors import AgentError
 from turnwright.facts import Fact, RunCancelled, RunCompleted, RunFailed
 from turnwright.inbox import FollowUp, Steer, Withdraw, Word
 from turnwright.lifecycle import (
-    AgentEnd,
-    AgentStart,
     Lifecycle,
     LifecycleEvent,
     MessageEnd,
     MessageStart,
+    MessageUpdate,
     ToolExecutionEnd,
     ToolExecutionStart,
     TurnEnd,
-    TurnStart,
 )
 from turnwright.memory import MemoryState
 from turnwright.messages import AssistantMessage, Image, Message, Text, ToolMessage, UserMessage, flaw_of_parts
-from turnwright.outcomes import Completed, Outcome, Pending, Suspended
+from turnwright.outcomes import Completed, Failed, Outcome, Pending, Suspended
 from turnwright.performer import awaited
 from turnwright.ports import Decision, Model, State
+from turnwright.racing import end, let_go
 from turnwright.run import Answer, Opening, open_and_drive, words_about_calls
 from turnwright.tools import DidNotHappen, Happened, Tool, ToolOutput
 from turnwright.wiring import Ports
@@ -154,9 +154,12 @@ class Agent:
         self._voice = Voice(self)
         self._listeners: dict[Listener, None] = {}
         self._signal = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._deaf: set[Listener] = set()
+        """The listeners that did not settle after the abort of this run."""
         self._idle: asyncio.Event | None = None
         """Set when the work that goes on has settled; None while there is none."""
-        self._loaded = not self._keeps
+        self._loaded = False
         self._unkept: list[Word] = []
         self._keeping = asyncio.Lock()
         self._open = ""
@@ -181,8 +184,13 @@ class Agent:
         return await self._work(messages)
 
     def prompt_sync(self, content: Content, images: Sequence[Image] = ()) -> Outcome[str]:
-        """`prompt` for callers without an event loop."""
-        return asyncio.run(self.prompt(content, images))
+        """`prompt` for callers without an event loop. Raises RuntimeError inside a running one."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(self.prompt(content, images))
+        message = "prompt_sync cannot be called inside a running event loop; use: await agent.prompt(...)"
+        raise RuntimeError(message)
 
     async def continue_(
         self,
@@ -261,7 +269,18 @@ class Agent:
             self._given_up = bool(self._open)
             return
         self._queue.end("aborted")
-        self._signal.set()
+        self._in_loop(self._signal.set)
+
+    def _in_loop(self, act: Callable[[], object]) -> None:
+        """Do *act* where the run works; a tool that is a plain function runs in a thread of its own."""
+        try:
+            inside = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            inside = False
+        if inside:
+            act()
+        elif self._loop is not None:
+            self._loop.call_soon_threadsafe(act)
 
     async def wait_for_idle(self) -> None:
         """Return when nothing goes on any more and every listener has heard of it."""
@@ -274,7 +293,7 @@ class Agent:
         self._queue.take_back([item.id for item in self.queued])
         self.state.forget()
         self._open, self._pending = "", ()
-        return self._keep(Steer(UserMessage((), kind=RESET, data=self._session.runs), RESET))
+        return self._keep(Steer(UserMessage((), kind=RESET), RESET))
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Have *listener* called with every event and the signal of its run, in order; returns how to stop it.
@@ -285,8 +304,9 @@ class Agent:
         return lambda: self._listeners.pop(listener, None)
 
     async def load(self) -> None:
-        """Read the session from the state port; `prompt` and `continue_` do it by themselves."""
-        if self._loaded:
+        """Read what is new in the session from the state port; `prompt` and `continue_` do it by themselves."""
+        await self._catch_up()
+        if not self._keeps or (self._loaded and not await self._session.is_behind()):
             return
         self._loaded = True
         lifecycle = Lifecycle(self._reduce)
@@ -303,7 +323,7 @@ class Agent:
             if isinstance(fact, RunCompleted | RunFailed | RunCancelled):
                 self._open = ""
 
-        await self._session.load(self._queue, begin=begin, record=record)
+        await self._session.load(self._queue, forget=self.state.forget, begin=begin, record=record)
         self._settle_run()
 
     # --- how a prompt becomes a run
@@ -312,17 +332,19 @@ class Agent:
         self._refuse_while_busy("continue_" if messages is None else "prompt")
         self._idle = asyncio.Event()
         self._signal = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._deaf.clear()
         self.state.is_streaming = True
-        self.state.error_message = None
         try:
             await self.load()
-            await self._catch_up()
+            self.state.error_message = None
             if messages is None:
                 outcome = await self._continue(words)
             else:
                 await self._close_open_run()
                 outcome = await self._begin(messages)
-            while isinstance(outcome, Completed) and self._queue.items and not self._signal.is_set():
+            while _has_ended_well(outcome) and self._queue.items and not self._signal.is_set():
+                await self._close_open_run()
                 outcome = await self._begin((), speak=True)  # what a listener queued at the end
             return outcome
         finally:
@@ -348,13 +370,16 @@ class Agent:
         self._since = len(self.state.messages)
         self._resumed = False
         self._queue.begin(speak=speak)
-        return await self._drive(self._session.run_id(self._session.runs), Opening(None, tuple(messages)))
+        opening = Opening(self._ports.ids.new_id(), tuple(messages))  # its own, also beside another process's
+        return await self._drive(self._session.run_id(self._session.runs), opening)
 
     async def _drive(self, run_id: str, opening: Opening | None, words: Sequence[Answer] = ()) -> Outcome[str]:
         self._open, self._given_up = run_id, False
         turns = self._queue.turn
         if opening is None:
             self._queue.begin()
+        if self._signal.is_set():
+            self._queue.end("aborted")
         self._voice.begin(tuple(self.state.messages[: self._since]))
         outcome = await open_and_drive(
             *(self._definition(), self._run_ports()),
@@ -368,8 +393,7 @@ class Agent:
         waits = isinstance(outcome, Suspended)
         self._open = run_id if waits else ""
         self._pending = outcome.pending if isinstance(outcome, Suspended) else ()
-        if isinstance(outcome, Suspended) and outcome.reason not in ("model", "cancelled", "external"):
-            self.state.error_message = self.state.error_message or f"{outcome.reason}: {outcome.detail}".rstrip(": ")
+        self.state.error_message = self.state.error_message or _complaint(outcome)
         return outcome
 
     async def _close_open_run(self) -> None:
@@ -428,8 +452,10 @@ class Agent:
         return None if (*hooks, self.get_continuation_messages) == (None,) * 4 else self._between_turns
 
     def request_options(self, given: Mapping[str, object]) -> Mapping[str, object]:
-        """The options of the next request."""
-        return {**given, **self.options}
+        """The options of the next request: the session, how much to think, and before these the owner's own."""
+        level, budgets = self.state.thinking_level, self.thinking_budgets or {}
+        thinking = {"thinking_level": level, **({"thinking_budget": budgets[level]} if level in budgets else {})}
+        return {**given, "session_id": self.session_id, **thinking, **self.options}
 
     # --- hooks
 
@@ -492,20 +518,56 @@ class Agent:
 
     async def on_event(self, event: LifecycleEvent) -> None:
         """Take an event of the run: first for the agent's own state, then for its listeners, one after another."""
-        if isinstance(event, MessageEnd) and event.role == "assistant" and event.message is None:
-            why = "aborted" if self._signal.is_set() else "error"
-            event = replace(event, message=self._voice.so_far(why, event.error))  # type: ignore[arg-type]
         self._reduce(event)
+        interrupted: asyncio.CancelledError | None = None
         for listener in [*self._listeners]:
             try:
-                await awaited(listener(event, self._signal))
+                said = listener(event, self._signal)
+                if isinstance(event, MessageUpdate):
+                    await awaited(said)  # there are many, and a piece may be missed
+                elif inspect.isawaitable(said) and listener not in self._deaf:
+                    await self._settled(listener, said)
+            except asyncio.CancelledError as error:
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    interrupted = error  # the others hear of it all the same
+                else:
+                    self._report(event, error)
             except Exception as error:  # noqa: BLE001 - a listener never changes the run
-                told = {"message": f"a listener failed on {event.type}; the run goes on", "exception": error}
-                asyncio.get_running_loop().call_exception_handler(told)
+                self._report(event, error)
+        if interrupted is not None:
+            raise interrupted
+
+    async def _settled(self, listener: Listener, said: Awaitable[object]) -> None:
+        """Wait for a listener. After an abort it has its share of the grace once, and then is not waited for."""
+        task = asyncio.ensure_future(said)
+        try:
+            await asyncio.wait([task], timeout=self.patience if self._signal.is_set() else None)
+        except asyncio.CancelledError:
+            await asyncio.wait([task], timeout=self.patience)
+            raise
+        finally:
+            if not task.done():
+                self._deaf.add(listener)
+                await end([task], self.patience)
+        if listener in self._deaf:
+            raise TimeoutError("it did not settle after the abort")
+        task.result()
+
+    def _report(self, event: LifecycleEvent, error: BaseException) -> None:
+        told = {"message": f"a listener failed on {event.type}; the run goes on", "exception": error}
+        asyncio.get_running_loop().call_exception_handler(told)
+
+    @property
+    def patience(self) -> float:
+        """How long one thing may take to end after an abort, in seconds: its share of the grace."""
+        return self._ports.grace / 4
 
     def _reduce(self, event: LifecycleEvent) -> None:
         state = self.state
         match event:
+            case MessageUpdate():
+                pass
             case MessageStart(role="assistant"):
                 state.streams(lambda: self._voice.so_far("stop"))
             case MessageStart(message=message):
@@ -520,8 +582,6 @@ class Agent:
                 state.pending_tool_calls = state.pending_tool_calls - {id}
             case TurnEnd(message=AssistantMessage(error=str() as error)):
                 state.error_message = error
-            case AgentStart() | TurnStart() | TurnEnd() | AgentEnd():
-                pass
             case _:
                 pass
 
@@ -546,8 +606,7 @@ class Agent:
         if self._keeps:
             self._unkept += words
             if self._idle is not None:
-                task = asyncio.get_running_loop().create_task(self._catch_up())
-                task.add_done_callback(lambda task: task.cancelled() or task.exception())
+                self._in_loop(lambda: let_go(asyncio.ensure_future(self._catch_up())))
         return Receipt(words[0].id or "", self._catch_up)
 
     async def _catch_up(self) -> None:
@@ -558,6 +617,17 @@ class Agent:
                 del self._unkept[0]
 
 
+def _complaint(outcome: Outcome[str]) -> str | None:
+    """What went wrong where no answer of the model says so."""
+    match outcome:
+        case Failed(error=fault):
+            return f"{fault.code}: {fault.message}"
+        case Suspended(reason="approval" | "in-doubt" | "budget" | "max_turns" | "definition" as reason, detail=detail):
+            return f"{reason}: {detail}".rstrip(": ")
+        case _:
+            return None
+
+
 class _Nobody:
     """A delta sink for whom nothing is said: it makes the run stream, for the events of its messages."""
 
@@ -566,6 +636,14 @@ class _Nobody:
 
 
 _NOBODY: Final = _Nobody()
+
+
+def _has_ended_well(outcome: Outcome[str]) -> bool:
+    match outcome:
+        case Completed() | Suspended(reason="external", detail="terminated"):
+            return True
+        case _:
+            return False
 
 
 def _came_to_nothing(message: Message) -> bool:

@@ -48,7 +48,9 @@ class Queue:
         self._items: dict[str, Queued] = {}
         self._handed: set[str] = set()
         """The items that the run knows of and has not delivered."""
-        self._withdrawn: list[str] = []
+        self._withdrawn: dict[str, None] = {}
+        """Those that the run still has and that were taken back."""
+        self._delivered: set[str] = set()
         self._places: dict[int, str] = {}
         """Which item has which position in the inbox of the run."""
         self._turn_to_speak = False
@@ -59,16 +61,20 @@ class Queue:
     @property
     def items(self) -> tuple[Queued, ...]:
         """What waits, the oldest first."""
-        return tuple(self._items.values())
+        return (*self._items.values(),)  # at one stroke: another thread may queue something
 
     def add(self, item: Queued) -> None:
         """Queue *item*."""
         self._items[item.id] = item
 
+    def recall(self, kept: Sequence[Queued]) -> None:
+        """Queue what was *kept* elsewhere and not delivered here, before what was queued here alone."""
+        self._items = {**{item.id: item for item in kept if item.id not in self._delivered}, **self._items}
+
     def take_back(self, ids: Sequence[str]) -> list[Queued]:
         """Remove what was not delivered yet."""
         taken = [self._items.pop(id) for id in ids if id in self._items]
-        self._withdrawn += [item.id for item in taken if item.id in self._handed]
+        self._withdrawn.update(dict.fromkeys([item.id for item in taken if item.id in self._handed]))
         self._handed.difference_update(ids)
         return taken
 
@@ -107,7 +113,7 @@ class Queue:
 
     def _chosen(self, kind: QueueKind) -> list[Queued]:
         """The items of *kind* that the run may have now: in one-at-a-time, none while it has one already."""
-        alike = [item for item in self._items.values() if item.kind == kind]
+        alike = [item for item in self.items if item.kind == kind]
         if self._turn_to_speak and kind == "follow_up" and self._handed:
             return []  # somebody who steers speaks first
         if self.modes[kind] == "all":
@@ -128,12 +134,20 @@ class Queue:
         match fact:
             case InboxReceived(position, Steer(id=str() as id) | FollowUp(id=str() as id), ""):
                 self._places[position] = id
+                if id in self._items:
+                    self._handed.add(id)
+                else:
+                    self._withdrawn[id] = None  # unless it is delivered further on
+            case InboxReceived(_, Withdraw(id)):
+                self._withdrawn.pop(id, None)
             case TurnStarted(turn, delivered):
                 self.turn = turn
                 for position in delivered:
                     id = self._places.pop(position, "")
                     self._items.pop(id, None)
                     self._handed.discard(id)
+                    self._withdrawn.pop(id, None)
+                    self._delivered.add(id)
             case _:
                 pass
 

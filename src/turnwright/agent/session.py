@@ -7,11 +7,15 @@ else is stored: transcript, queues and the unfinished run are read from these jo
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
+
+from attrs import evolve as replace
 
 from turnwright import journal
 from turnwright.agent.queues import Queue, Queued
 from turnwright.definition import AnyDefinition
+from turnwright.errors import RunBusy
 from turnwright.facts import Fact
 from turnwright.inbox import FollowUp, Steer, Withdraw, Word
 from turnwright.run import open_inbox
@@ -37,9 +41,21 @@ class Session:
         """The id of run *number*, counted from 1."""
         return f"{self.id}.{number}"
 
-    async def load(self, queue: Queue, *, begin: Callable[[int], None], record: Callable[[Fact, float], None]) -> None:
-        """Read the session: *begin* is told of each run, *record* of its facts; *queue* gets what still waits."""
+    async def load(
+        self,
+        queue: Queue,
+        *,
+        forget: Callable[[], None],
+        begin: Callable[[int], None],
+        record: Callable[[Fact, float], None],
+    ) -> None:
+        """Read what is new: *begin* is told of each run, *record* of its facts; *queue* gets what still waits.
+
+        *forget* is called first where everything that was read before is forgotten by now.
+        """
         first = await self._load_queue(queue)
+        if first > self.runs + 1:
+            forget()
         while entries := await self._ports.state.load(self.run_id(self.runs + 1)):
             self.runs += 1
             queue.begin()
@@ -70,13 +86,26 @@ class Session:
                     waiting.pop(id, None)
                 case _:
                     pass
-        for item in waiting.values():
-            queue.add(item)
+        queue.recall([*waiting.values()])
         return first
+
+    async def is_behind(self) -> bool:
+        """Whether somebody else went on with the session."""
+        return bool(await self._ports.state.load(self.run_id(self.runs + 1)))
 
     async def post(self, definition: AnyDefinition, word: Word) -> None:
         """Put *word* where it outlives this process."""
         if not self._has_inbox:
-            await open_inbox(definition, self._ports, self.id)
+            with suppress(RunBusy):  # somebody else makes the same one
+                await open_inbox(definition, self._ports, self.id)
             self._has_inbox = True
+        if isinstance(word, Steer) and word.message.kind == RESET:
+            word = replace(word, message=replace(word.message, data=await self._count()))
         await self._ports.state.post(self.id, word)
+
+    async def _count(self) -> int:
+        """How many runs there are, also of those that were not read."""
+        number = self.runs
+        while await self._ports.state.load(self.run_id(number + 1)):
+            number += 1
+        return number

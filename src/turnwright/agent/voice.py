@@ -7,6 +7,7 @@ aborted or failed is kept.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -14,7 +15,7 @@ from attrs import evolve as replace
 
 from turnwright.agent.hooks import ConvertToLlm, GetApiKey, Signal, TransformContext
 from turnwright.agent.state import AgentState
-from turnwright.deltas import Delta, ReasoningDelta, TextDelta, ToolCallDelta, UsageDelta
+from turnwright.deltas import AttemptReset, Delta, ReasoningDelta, TextDelta, ToolCallDelta, UsageDelta
 from turnwright.errors import ModelError
 from turnwright.messages import (
     NO_USAGE,
@@ -29,6 +30,7 @@ from turnwright.messages import (
 )
 from turnwright.performer import awaited
 from turnwright.ports import ModelRequest
+from turnwright.racing import end
 
 __all__ = ["Voice", "for_the_model"]
 
@@ -55,6 +57,11 @@ class Owner(Protocol):
     @property
     def signal(self) -> Signal:
         """Says that the run was aborted."""
+        ...
+
+    @property
+    def patience(self) -> float:
+        """How long one thing may take to end after an abort, in seconds."""
         ...
 
     def request_options(self, given: Mapping[str, object]) -> Mapping[str, object]:
@@ -90,6 +97,20 @@ class Voice:
     async def complete(self, request: ModelRequest) -> AssistantMessage:
         """Ask; see `Model.complete`."""
         self._pieces = []
+        try:
+            request = await self._prepared(request)
+            answer = await self._ask(request)
+            if not _says_nothing(answer):
+                return answer
+            again = await self._ask(request)
+        except BaseException as error:
+            raise self._kept(error) from error
+        if _says_nothing(again):
+            raise ModelError("malformed", "the model gave an empty answer, twice", partial=again)
+        return replace(again, usage=answer.usage + again.usage)
+
+    async def _prepared(self, request: ModelRequest) -> ModelRequest:
+        """Ask the hooks what is to be sent."""
         agent = self._agent
         messages: Sequence[Message] = [*self._before, *request.messages[self._skipped :]]
         if agent.transform_context is not None:
@@ -98,7 +119,7 @@ class Voice:
         key = request.api_key
         if agent.get_api_key is not None:
             key = await awaited(agent.get_api_key(getattr(agent.state.model, "provider", ""))) or key
-        request = replace(
+        return replace(
             request,
             instruction=agent.state.system_prompt,
             messages=messages,
@@ -106,16 +127,20 @@ class Voice:
             api_key=key,
             on_delta=self._collecting(request),
         )
+
+    async def _ask(self, request: ModelRequest) -> AssistantMessage:
+        """Ask the model of the moment. One that ignores its cancellation is left behind within the grace.
+
+        What it gives or raises while it is cancelled counts: an answer is an answer, and an error no abort.
+        """
+        task = asyncio.ensure_future(self._agent.state.model.complete(request))
         try:
-            answer = await agent.state.model.complete(request)
-            if not _says_nothing(answer):
-                return answer
-            again = await agent.state.model.complete(request)
-        except BaseException as error:
-            raise self._kept(error) from error
-        if _says_nothing(again):
-            raise ModelError("malformed", "the model gave an empty answer, twice", partial=again)
-        return replace(again, usage=answer.usage + again.usage)
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            await end([task], self._agent.patience)
+            if not task.done() or task.cancelled():
+                raise
+        return task.result()
 
     def _collecting(self, request: ModelRequest) -> Callable[[Delta], None]:
         """What the request tells its deltas to, with a memory of them."""
@@ -124,6 +149,8 @@ class Voice:
             return pieces.append
 
         def collect(delta: Delta) -> None:
+            if isinstance(delta, AttemptReset):
+                pieces.clear()
             pieces.append(delta)
             emit(delta)
 
