@@ -89,9 +89,8 @@ class Author:
             seq = len(self.entries) + 1
             before = self.entries[-1] if self.entries else None
             at = self._at + seq * 1.1
-            entry = Entry(
-                *(type(tidy).__name__, journal.VERSION, body, seq, at, None, (tidy, self.salt.encode(), before))
-            )
+            kind, salt = type(tidy).__name__, self.salt.encode()
+            entry = Entry(kind, journal.VERSION, body, seq, at, None, salt, before, tidy)
             self.entries.append(entry)
             self.facts.append(tidy)
             written.append(entry)

@@ -176,7 +176,7 @@ class Driver:
         at = self.ports.clock.now()
         evolve(self.state, fact, at)
         self._last = Entry(
-            type(fact).__name__, journal.VERSION, body, self.state.length, at, None, (fact, self._salt, self._last)
+            type(fact).__name__, journal.VERSION, body, self.state.length, at, None, self._salt, self._last, fact
         )
         self._buffer.append(self._last)
         self._told.append(fact)
@@ -225,12 +225,14 @@ class Driver:
             self._tell(entries, told)
 
     def _tell(self, entries: Sequence[Entry], told: Sequence[Fact]) -> None:
-        """Acknowledged facts go to whoever watches."""
+        """Acknowledged facts go to whoever watches, and are not kept for anybody else."""
         if self.ports.telemetry is not None:
             self._record(self.ports.telemetry, entries)
         for watch in self._watches:
             for fact, entry in zip(told, entries, strict=True):
                 watch.record(fact, entry.at)
+        for entry in entries:
+            entry.let_go()
 
     def _progress(self, index: int, text: str) -> None:
         for watch in self._watches:

@@ -38,6 +38,7 @@ from turnwright.facts import (
     RunSuspended,
     TurnStarted,
 )
+from turnwright.journal import decode
 
 __all__ = ["GENESIS", "Entry", "Evidence", "Item", "project", "verify"]
 
@@ -87,8 +88,10 @@ class Entry:
     seq: int
     at: float
     _item: Item | None = None
-    _source: tuple[Fact, bytes, Entry | None] | None = field(default=None, repr=False)
-    """The fact, the salt of its run and the entry before it, until the item is worked out."""
+    _salt: bytes = field(default=b"", repr=False)
+    """The salt of the run; like the entry before it, it is kept until the item is worked out."""
+    _previous: Entry | None = field(default=None, repr=False)
+    _fact: Fact | None = field(default=None, repr=False)
 
     @property
     def item(self) -> Item:
@@ -103,19 +106,21 @@ class Entry:
         """The evidence item, as an object."""
         return Evidence(*self.item)
 
+    def let_go(self) -> None:
+        """Forget the fact itself: whoever wants to know what it was can read the body."""
+        self._fact = None
+
     def _work_out(self) -> None:
         chain: list[Entry] = []
         entry: Entry | None = self
         while entry is not None and entry._item is None:
             chain.append(entry)
-            assert entry._source is not None
-            entry = entry._source[2]
+            entry = entry._previous
         head = GENESIS if entry is None else entry.item[-1]
         for entry in reversed(chain):
-            assert entry._source is not None
-            fact, salt, _ = entry._source
-            entry._item = project(fact, entry.body, entry.seq, entry.at, salt, head)
-            entry._source = None
+            fact = entry._fact or decode(entry.kind, entry.schema, entry.body, position=entry.seq)
+            entry._item = project(fact, entry.body, entry.seq, entry.at, entry._salt, head)
+            entry._previous = entry._fact = None
             head = entry._item[-1]
 
 
