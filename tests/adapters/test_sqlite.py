@@ -902,3 +902,31 @@ async def test_a_store_that_is_collected_while_another_opens_holds_nobody_up(tmp
     async with SqliteState(tmp_path / "runs.db") as again:
         assert isinstance(await again.acquire("another", holder="h", seconds=1.0), Lease)
     await asyncio.to_thread(database.join)
+
+
+@pytest.mark.promise("N-10")
+async def test_what_is_acknowledged_was_synced_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An append, a word and a key commit with synchronous FULL; a lease, which dies with its host, need not."""
+    levels: list[int] = []
+
+    class Recording(sqlite3.Connection):
+        def execute(self, sql: str, *parameters: object) -> sqlite3.Cursor:  # type: ignore[override]
+            if sql == "COMMIT":
+                (level,) = super().execute("PRAGMA synchronous").fetchone()
+                levels.append(level)
+            return super().execute(sql, *parameters)  # type: ignore[arg-type]
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite_database.sqlite3, "connect", lambda *a, **k: connect(*a, factory=Recording, **k))
+    author = Author()
+    async with SqliteState(tmp_path / "runs.db") as state, SqliteIdempotency(tmp_path / "runs.db") as keys:
+        lease = await state.acquire(author.run_id, holder="me", seconds=LONG)
+        assert isinstance(lease, Lease)
+        leased = [*levels]
+        levels.clear()
+        await state.append(author.run_id, lease.epoch, 0, "a-1", author.opening())
+        await state.post(author.run_id, Steer(UserMessage("hi")))
+        await keys.begin("n", "k", "d")
+
+    full, normal = 2, 1
+    assert ([normal], [full] * 3) == (leased[-1:], levels[:3])

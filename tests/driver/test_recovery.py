@@ -534,3 +534,43 @@ async def test_a_journal_that_somebody_else_wrote_to_stops_the_run() -> None:
         await run_agent(worker, "go", Ports(model=model, state=state), run_id="r1")
 
     assert ([1], 1) == (ran, len(model.requests))
+
+
+@pytest.mark.promise("N-05", "N-10")
+async def test_a_result_is_written_while_its_slower_siblings_still_run() -> None:
+    """What has happened is in the journal at once: a crash now would not forget it."""
+    may_end, kept = asyncio.Event(), asyncio.Event()
+
+    class Watched(MemoryState):
+        async def append(
+            self, run_id: str, epoch: int, expected: int, append_id: str, facts: Sequence[Entry]
+        ) -> Append:
+            answer = await super().append(run_id, epoch, expected, append_id, facts)
+            if any([each.kind == "CallFinished" for each in facts]):
+                kept.set()
+            return answer
+
+    @tool
+    async def fast() -> str:
+        """Be fast."""
+        return "fast"
+
+    @tool
+    async def slow() -> str:
+        """Be slow."""
+        await may_end.wait()
+        return "slow"
+
+    worker = AgentDefinition(name="worker", instruction="Work.", tools=[fast, slow])
+    state = Watched()
+    ports = Ports(model=ScriptedModel([[call("slow"), call("fast")], text("done")]), state=state)
+    task = asyncio.create_task(run_agent(worker, "go", ports, run_id="r1"))
+
+    async with asyncio.timeout(10):
+        await kept.wait()
+    finished = [each for each in await state.load("r1") if each.kind == "CallFinished"]
+    may_end.set()
+    ended = await task
+
+    assert 1 == len(finished)
+    assert isinstance(ended, Completed)

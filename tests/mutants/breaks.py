@@ -14,6 +14,7 @@ __all__ = ["BREAKS", "Break"]
 
 CORE, SQLITE = "src/turnwright", "adapters/turnwright_adapters/sqlite"
 RECOVERY = "tests/driver/test_recovery.py"
+DEADLINE = "tests/driver/test_deadline.py"
 APPROVAL = "tests/driver/test_approval.py"
 TOOLS = "tests/driver/test_tools.py"
 KEYS = "tests/driver/test_idempotency.py"
@@ -178,14 +179,14 @@ BREAKS: Final = (
         f"{CORE}/driver.py",
         "seconds=LEASE_SECONDS):\n            raise LostLease(",
         "seconds=LEASE_SECONDS):\n            LostLease(",
-        RECOVERY,
+        DEADLINE,
     ),
     Break(
         "an owner dispatches on a lease that may have run out",
         f"{CORE}/driver.py",
         "if self.ports.clock.monotonic() >= self._valid_until:",
         "if self.ports.clock.monotonic() < 0:",
-        RECOVERY,
+        DEADLINE,
     ),
     Break(
         "a stored call that was changed is believed",
