@@ -58,7 +58,7 @@ from turnwright.outcomes import Cancelled, Completed, Failed, Outcome, Pending, 
 from turnwright.state import CallState, RunState
 from turnwright.tools import DidNotHappen, Happened, Tool, parts_of_output
 
-__all__ = ["AT_REST", "Rest", "Wave", "decide", "may_resume", "receive", "resolution", "standing"]
+__all__ = ["AT_REST", "Rest", "Wave", "decide", "may_resume", "pending_calls", "receive", "resolution", "standing"]
 
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
@@ -391,13 +391,14 @@ def standing(
                 transcript=transcript,
                 head=head,
                 reason=waits.reason,
-                pending=_pending(state),
+                pending=pending_calls(state),
                 detail=waits.detail,
                 message=waits.message,
             )
 
 
-def _pending(state: RunState) -> tuple[Pending, ...]:
+def pending_calls(state: RunState) -> tuple[Pending, ...]:
+    """The calls that somebody has to decide over, or say what became of, in their order."""
     pending = []
     for call in state.calls:
         if call.result is not None or call.admitted is None:
