@@ -576,7 +576,7 @@ async def test_an_approval_is_void_under_another_contract() -> None:
     assert "contract changed" in result.text
 
 
-@pytest.mark.promise("N-05")
+@pytest.mark.promise("N-05", "I-07")
 async def test_a_started_call_under_another_contract_is_in_doubt() -> None:
     """Even a `safe` one: what would run again is not what was started."""
 

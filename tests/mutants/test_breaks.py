@@ -18,7 +18,7 @@ COPIED = ("src", "adapters", "contracts", "tests", "examples", "pyproject.toml")
 SECONDS = 600
 
 
-@pytest.mark.promise("T-05")
+@pytest.mark.promise("T-01")
 @pytest.mark.parametrize("broken", BREAKS, ids=lambda each: each.name)
 def test_a_break_is_still_about_something(broken: Break) -> None:
     """Its old text is in its file exactly once, and its tests are there."""
@@ -35,7 +35,7 @@ def test_there_are_thirty_and_more() -> None:
 
 
 @pytest.mark.proof
-@pytest.mark.promise("T-05")
+@pytest.mark.promise("T-01")
 def test_every_break_is_seen(tmp_path: Path) -> None:
     """In a copy of the tree with one break, the tests that are named for it fail; without any, they pass."""
     suites = " ".join(sorted({path for each in BREAKS for path in each.seen_by.split()}))
