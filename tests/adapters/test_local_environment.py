@@ -1,0 +1,358 @@
+"""The local execution environment: real files and real programs."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from turnwright.environment import SHOWN_BYTES, SHOWN_LINES, Entry, Environment
+from turnwright.errors import PortError
+from turnwright_adapters.local_environment import LocalEnvironment
+
+
+def python(program: str) -> Sequence[str]:
+    """A program in Python, that needs nothing of its variables."""
+    return [sys.executable, "-I", "-c", program]
+
+
+def lives(pid: int) -> bool:
+    """Whether a program still runs; a zombie does not."""
+    with suppress(OSError):
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    return False
+
+
+def names(place: str | Path) -> list[str]:
+    """What stands in a directory."""
+    return sorted([each.name for each in Path(place).iterdir()])
+
+
+def text_of(place: str) -> str:
+    """What a file holds."""
+    return Path(place).read_text(encoding="utf-8")
+
+
+def mode_of(place: str | Path) -> int:
+    """Who may do what with a file."""
+    return Path(place).stat().st_mode & 0o777
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until *holds*; the test's own bound ends it."""
+    while not holds():  # noqa: ASYNC110 - a program tells nobody
+        await asyncio.sleep(0.005)
+
+
+@pytest.mark.promise("I-08")
+async def test_files_are_read_written_and_changed(tmp_path: Path) -> None:
+    """Directories are made, modes are kept, and a change that fails changes nothing."""
+    async with LocalEnvironment(tmp_path) as local:
+        await local.write("a/b.txt", b"one")
+        (tmp_path / "a" / "b.txt").chmod(0o750)
+        await local.edit("a/b.txt", lambda text: text + b" two")
+        with pytest.raises(ZeroDivisionError):
+            await local.edit("a/b.txt", lambda text: bytes(1 // (len(text) - 7)))
+
+        assert isinstance(local, Environment)
+        assert b"one two" == await local.read("a/b.txt")
+        assert 0o750 == mode_of(tmp_path / "a" / "b.txt")
+        assert [Entry("a", "directory")] == await local.entries()
+        assert [Entry("b.txt", "file", 7)] == await local.entries("a")
+
+
+@pytest.mark.promise("I-08")
+@pytest.mark.parametrize("path", ["../out", "/etc/passwd", "inside/../../out", "link/out", "to-out", "a\0b"])
+async def test_no_path_leads_out(tmp_path: Path, path: str) -> None:
+    """By dots, by the root, or by a link; neither to read, to write, nor to run in."""
+    root = tmp_path / "root"
+    root.mkdir()
+    (tmp_path / "out").write_text("theirs", encoding="utf-8")
+    (root / "link").symlink_to(tmp_path)
+    (root / "to-out").symlink_to(tmp_path / "out")
+    async with LocalEnvironment(root) as local:
+        for attempt in (
+            local.read(path),
+            local.write(path, b"mine"),
+            local.edit(path, lambda _: b"mine"),
+            local.entries(path),
+            local.run(["true"], cwd=path),
+        ):
+            with pytest.raises(PortError):
+                await attempt
+
+    assert "theirs" == (tmp_path / "out").read_text(encoding="utf-8")
+
+
+async def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """A missing file, a directory, one that is too large."""
+    (tmp_path / "big").write_bytes(b"x" * 11)
+    async with LocalEnvironment(tmp_path) as local:
+        for path in ("none", ".", "big"):
+            with pytest.raises(PortError, match=path):
+                await local.read(path, at_most=10)
+        assert 11 == len(await local.read("big", at_most=11))
+        with pytest.raises(PortError, match="none"):
+            await local.edit("none", lambda text: text)
+
+
+@pytest.mark.promise("I-08")
+async def test_changes_of_one_file_happen_in_the_order_of_their_asking(tmp_path: Path) -> None:
+    """Case C10: under whatever name, while other files are free; a slow first one is not overtaken."""
+    (tmp_path / "a").write_bytes(b"")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    gate = threading.Event()
+
+    def slow(text: bytes) -> bytes:
+        gate.wait(30.0)
+        return text + b"0"
+
+    async with LocalEnvironment(tmp_path) as local:
+        changes = [
+            asyncio.ensure_future(local.edit("a", slow)),
+            *[
+                asyncio.ensure_future(local.edit("ab"[each % 2], lambda text, n=each: text + b"%d" % n))
+                for each in range(1, 10)
+            ],
+        ]
+        await local.write("other", b"free")
+        gate.set()
+        await asyncio.gather(*changes)
+
+        assert b"0123456789" == await local.read("a")
+
+
+@pytest.mark.promise("I-08")
+async def test_a_cancelled_change_is_over_before_the_next(tmp_path: Path) -> None:
+    """Case C10: its lock is held until it has settled."""
+    (tmp_path / "a").write_bytes(b"")
+    begun, gate = threading.Event(), threading.Event()
+
+    def slow(text: bytes) -> bytes:
+        begun.set()
+        gate.wait(30.0)
+        return text + b"1"
+
+    async with LocalEnvironment(tmp_path) as local:
+        first = asyncio.ensure_future(local.edit("a", slow))
+        await asyncio.to_thread(begun.wait, 30.0)
+        second = asyncio.ensure_future(local.edit("a", lambda text: text + b"2"))
+        waiting = asyncio.ensure_future(local.edit("a", lambda text: text + b"3"))
+        await asyncio.sleep(0)
+        first.cancel()
+        waiting.cancel()
+        gate.set()
+        ended = await asyncio.gather(first, second, waiting, return_exceptions=True)
+
+        assert [asyncio.CancelledError, type(None), asyncio.CancelledError] == [type(each) for each in ended]
+        assert b"12" == await local.read("a")
+
+
+@pytest.mark.promise("I-08")
+async def test_a_program_is_run_to_its_end(tmp_path: Path) -> None:
+    """Its code, both its streams, its directory; no shell reads its arguments, and its input is empty."""
+    (tmp_path / "sub").mkdir()
+    pieces: list[bytes] = []
+    program = (
+        "import os,sys; print(os.getcwd(), sys.argv[1], sys.stdin.read()); print('oh', file=sys.stderr); sys.exit(3)"
+    )
+    async with LocalEnvironment(tmp_path) as local:
+        ran = await local.run([*python(program), "$(id); *"], cwd="sub", on_output=pieces.append)
+
+    assert 3 == ran.exit_code
+    assert {f"{tmp_path}/sub $(id); * ", "oh"} == {*ran.output.splitlines()}
+    assert ran.output.encode() == b"".join(pieces)
+    assert (2, len(ran.output), False, None) == (ran.lines, ran.size, ran.truncated, ran.saved)
+
+
+@pytest.mark.promise("I-08")
+@pytest.mark.parametrize(
+    ("program", "lines", "size", "last_line", "shown"),
+    [
+        ("print('a\\nb')", 2, 4, 1, b"a\nb\n"),
+        ("print('a\\nbc', end='')", 2, 4, 2, b"a\nbc"),
+        ("print('a\\n\\n')", 3, 4, 0, b"a\n\n\n"),
+        ("pass", 0, 0, 0, b""),
+        ("print('x' * 200000)", 1, 200_001, 200_000, None),
+        ("print('a'); print('x' * 200000, end='')", 2, 200_002, 200_000, None),
+    ],
+)
+async def test_lines_are_counted_as_people_count_them(
+    tmp_path: Path, program: str, lines: int, size: int, last_line: int, shown: bytes | None
+) -> None:
+    """Case C11: a newline at the end begins no line; a last line that is too long is cut and its size told."""
+    async with LocalEnvironment(tmp_path, outputs=tmp_path) as local:
+        ran = await local.run(python(program))
+
+    assert (lines, size, last_line) == (ran.lines, ran.size, ran.last_line)
+    if shown is not None:
+        assert shown.decode() == ran.output
+    else:
+        assert ran.truncated
+        assert SHOWN_BYTES - 1 <= len(ran.output) <= SHOWN_BYTES
+
+
+@pytest.mark.promise("I-08")
+async def test_characters_are_not_cut(tmp_path: Path) -> None:
+    """Case C11: what is shown of a long line begins with a whole character."""
+    async with LocalEnvironment(tmp_path, outputs=tmp_path) as local:
+        for cut in range(4):
+            program = f"import sys; sys.stdout.buffer.write('🙂'.encode() * 40000 + b'x' * {cut})"
+            ran = await local.run(python(program))
+
+            assert {"🙂", "x"} >= {*ran.output}
+            assert ran.output.endswith("🙂" + "x" * cut)
+
+
+@pytest.mark.promise("I-08")
+async def test_an_output_that_is_cut_is_saved_whole(tmp_path: Path) -> None:
+    """Case C14: also one that has too many lines and few bytes; one that is shown whole leaves no file."""
+    async with LocalEnvironment(tmp_path, outputs=tmp_path) as local:
+        short = await local.run(python("print('hi')"))
+        left = names(tmp_path)
+        ran = await local.run(python("print(*range(3000), sep='\\n')"))
+
+    assert (None, []) == (short.saved, left)
+    assert (3000, True) == (ran.lines, ran.truncated)
+    assert [str(each) for each in range(3000 - SHOWN_LINES, 3000)] == ran.output.splitlines()
+    assert ran.saved is not None
+    assert [str(each) for each in range(3000)] == text_of(ran.saved).splitlines()
+    assert 0o600 == mode_of(ran.saved)
+
+
+@pytest.mark.promise("I-08")
+@pytest.mark.parametrize("timeout", [0, 0.0, -1, math.nan, math.inf, 1e12])
+async def test_a_timeout_that_means_nothing_is_refused(tmp_path: Path, timeout: float) -> None:
+    """Case C12: at once, and nothing ran."""
+    async with LocalEnvironment(tmp_path) as local:
+        with pytest.raises(ValueError, match="timeout"):
+            await local.run(["touch", "ran"], timeout=timeout)
+
+    assert [] == names(tmp_path)
+
+
+STUBBORN = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+print(os.getpid(), flush=True)
+time.sleep(600)
+"""
+"""A program that ignores being asked, with a grandchild that has left its group and its parent."""
+
+
+@pytest.mark.promise("I-08")
+async def test_a_program_whose_time_is_up_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    """Case C15: its output so far is kept, and nothing of it lives."""
+    async with LocalEnvironment(tmp_path, grace=0.1) as local:
+        ran = await local.run(python(STUBBORN), timeout=3.0)
+
+    assert (None, True) == (ran.exit_code, ran.timed_out)
+    pids = [int(each) for each in ran.output.split()]
+    assert 2 == len(pids)
+    assert [] == [pid for pid in pids if lives(pid)]
+
+
+@pytest.mark.promise("I-08")
+async def test_a_cancelled_program_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    """Case C15: before the cancellation leaves."""
+    seen: list[bytes] = []
+    async with LocalEnvironment(tmp_path, grace=0.1) as local:
+        running = asyncio.ensure_future(local.run(python(STUBBORN), on_output=seen.append))
+        await until(lambda: b"".join(seen).count(b"\n") == 2)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    assert [] == [pid for pid in map(int, b"".join(seen).split()) if lives(pid)]
+
+
+@pytest.mark.promise("I-08")
+async def test_whoever_holds_the_pipe_holds_nobody_up(tmp_path: Path) -> None:
+    """Cases C13 and C15: a program is over when it has exited; what it left behind is ended, and heard no more."""
+    seen: list[bytes] = []
+    program = "import subprocess, sys; print(subprocess.Popen(['sh', '-c', 'sleep 600; echo late']).pid)"
+    async with LocalEnvironment(tmp_path) as local:
+        ran = await local.run(python(program), on_output=seen.append, timeout=30.0)
+        heard = b"".join(seen)
+        other = await local.run(["echo", "next"])
+
+    assert (0, "next\n") == (ran.exit_code, other.output)
+    assert not lives(int(ran.output))
+    assert heard == b"".join(seen) == ran.output.encode()
+
+
+@pytest.mark.promise("I-08")
+async def test_closing_ends_every_program(tmp_path: Path) -> None:
+    """Case C15: all that run at the time; whoever waits for one is told, and closing again does nothing."""
+    seen: list[bytes] = []
+    async with LocalEnvironment(tmp_path, grace=0.1) as local:
+        program = python("import os, time; print(os.getpid(), flush=True); time.sleep(600)")
+        running = [asyncio.ensure_future(local.run(program, on_output=seen.append)) for _ in range(3)]
+        await until(lambda: b"".join(seen).count(b"\n") == 3)
+        await local.aclose()
+        await local.aclose()
+        ended = await asyncio.gather(*running, return_exceptions=True)
+
+    assert [PortError] * 3 == [type(each) for each in ended]
+    assert [] == [pid for pid in map(int, b"".join(seen).split()) if lives(pid)]
+
+
+@pytest.mark.promise("I-08")
+async def test_a_program_has_the_variables_that_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Case C16: those and none of ours; without any, the few that are named. The mark is how we find it."""
+    monkeypatch.setenv("OUR_SECRET", "canary")
+    program = python("import os; print(*sorted(os.environ.keys() - {'TURNWRIGHT_PROCESS', 'LC_CTYPE'}))")
+    async with LocalEnvironment(tmp_path, inherited=["PATH"]) as local:
+        outputs = [(await local.run(program, env=env)).output for env in ({}, {"A": "1", "B": "2"}, None)]
+
+    assert ["\n", "A B\n", "PATH\n"] == outputs
+
+
+@pytest.mark.promise("I-08")
+async def test_what_cannot_be_run_is_told_before_it_is_tried(tmp_path: Path) -> None:
+    """Case C16: a directory that is not there, a program that is not there, arguments that are none."""
+    (tmp_path / "file").write_bytes(b"")
+    async with LocalEnvironment(tmp_path) as local:
+        for cwd in ("none", "file"):
+            with pytest.raises(PortError, match=f"'{cwd}' is no directory"):
+                await local.run(["touch", "ran"], cwd=cwd)
+        with pytest.raises(PortError, match="no-such-program"):
+            await local.run(["no-such-program"])
+        for argv in ("ls -l", [], ["a\0b"]):
+            with pytest.raises(ValueError, match="argv"):
+                await local.run(argv)
+
+    assert ["file"] == names(tmp_path)
+
+
+async def test_a_program_that_kills_itself_says_so(tmp_path: Path) -> None:
+    """Its code is the signal's, below 0."""
+    async with LocalEnvironment(tmp_path) as local:
+        ran = await local.run(python("import os; os.kill(os.getpid(), 9)"))
+
+    assert -signal.SIGKILL == ran.exit_code
+
+
+async def test_a_flood_leaves_no_descriptor_and_little_in_memory(tmp_path: Path) -> None:
+    """Of 20 MB its end is kept, and every descriptor is closed."""
+    async with LocalEnvironment(tmp_path, outputs=tmp_path) as local:
+        await local.run(["true"])
+        before = len(names("/proc/self/fd"))
+        ran = await local.run(["sh", "-c", "yes 0123456789 | head -c 20000000"])
+
+        assert before == len(names("/proc/self/fd"))
+    assert 20_000_000 == ran.size
+    assert len(ran.output) <= SHOWN_BYTES
+    assert ran.saved is not None
+    assert 20_000_000 == len(text_of(ran.saved))
