@@ -10,7 +10,9 @@
     a call's result                     tool_execution_end, in the order in which calls end
     the last result of a turn           message_start and message_end of each result, in the order of the calls; where
                                         calls run one after another, that of each as it ends
-    the next turn, or rest              turn_end; at rest then agent_end
+    an answer without calls, the last   turn_end
+    result of a turn, or rest
+    rest                                agent_end
 
 Rule: every opened agent, turn, message and tool execution is closed once, on every path (tests/laws/test_balance.py).
 """
@@ -305,6 +307,8 @@ class Lifecycle:
         self._produced.append(fact.message)
         self._finish_speaking(fact.message)
         self._calls = [_Call(part) for part in fact.message.calls]
+        if not self._calls:
+            self._end_turn()
 
     def _failed(self, fact: ModelFailed) -> None:
         self._say(fact.turn, fact.attempt)
@@ -404,9 +408,15 @@ class Lifecycle:
                 each.shown = True
                 assert each.result is not None
                 self._whole("tool", each.result)
+        self._end_turn()
 
     def _give_up(self, in_doubt: Collection[str]) -> None:
-        """The run was ended: every call that has no result gets one, so that none is left without."""
+        """The run was ended: every call that has no result gets one, and what was said before any turn is told."""
+        if self._first and self._agent_open:
+            self._start_turn()
+            for message in self._first:
+                self._whole("user", message)
+            self._first = []
         for index, call in enumerate(self._calls):
             if call.result is None:
                 doubtful = f"{self._run_id}:{self._turn}.{index}" in in_doubt
