@@ -93,8 +93,9 @@ class Agent:
         agent.state.messages[-1].text
 
     *model* is a model port. *state* (with *session_id*) is where the conversation outlives the process; *ports* gives
-    any other port. *max_turns* bounds one prompt. Hooks are attributes and may be changed between prompts; system
-    prompt, model and thinking level are read before each request, tools at each prompt.
+    any other port. *definition* is what its runs are made of where nothing else is said: instruction and tools, guards,
+    checks, limits and options. *max_turns* bounds one prompt. Hooks are attributes and may be changed between prompts;
+    system prompt, model and thinking level are read before each request, tools at each prompt.
 
     Raises AgentError, with a code, for what cannot be asked of it now; DefinitionError for tools that cannot work.
     """
@@ -124,10 +125,13 @@ class Agent:
         steering_mode: QueueMode = "one-at-a-time",
         follow_up_mode: QueueMode = "one-at-a-time",
         tool_execution: ToolExecution = "parallel",
-        limits: Limits = Limits(),  # noqa: B008 - a frozen value
+        definition: AgentDefinition[str, str] | None = None,
+        limits: Limits | None = None,
         max_turns: int = MAX_TURNS,
     ) -> None:
-        self.state = AgentState(model, system_prompt, thinking_level, tools, messages)
+        base = definition or AgentDefinition("agent", "", repairs=0, strict=False)
+        prompt, tools = system_prompt or base.instruction, tools or base.tools
+        self.state = AgentState(model, prompt, thinking_level, tools, messages)
         self.thinking_budgets = thinking_budgets
         self.options = dict(options or {})
         self.convert_to_llm = convert_to_llm
@@ -140,7 +144,8 @@ class Agent:
         self.prepare_next_turn = prepare_next_turn
         self.get_continuation_messages = get_continuation_messages
         self.tool_execution = tool_execution
-        self.limits = limits
+        self.limits = limits or base.limits
+        self._base = base
         self.max_turns = max_turns
         self._ports = replace(ports, model=model) if ports is not None else Ports(model, MemoryState(finished=1))
         if state is not None:
@@ -430,16 +435,14 @@ class Agent:
         hooks = (self.before_tool_call is None, self.after_tool_call is None, self._boundary() is None)
         key = (*map(id, self.state.tools), self.tool_execution, self.limits, *hooks)
         if self._compiled is None or self._compiled[0] != key:
-            definition = AgentDefinition(
-                name="agent",
-                instruction="",
+            base = self._base
+            definition = replace(
+                base,
                 tools=self.state.tools,
-                guards=[] if self.before_tool_call is None else [self._before],
-                result_guards=[] if self.after_tool_call is None else [self._after],
+                guards=[*base.guards, *([] if self.before_tool_call is None else [self._before])],
+                result_guards=[*base.result_guards, *([] if self.after_tool_call is None else [self._after])],
                 boundary=self._boundary(),
                 limits=self.limits,
-                repairs=0,
-                strict=False,
             )
             if self.tool_execution == "sequential":
                 tools = [replace(each, sequential=True) for each in definition.tools]
@@ -448,8 +451,11 @@ class Agent:
         return self._compiled[1]
 
     def _boundary(self) -> Boundary | None:
+        """Whoever may have a say between two turns is waited for there: hooks, and listeners, who may abort."""
         hooks = (self.should_stop_after_turn, self.should_stop_before_turn, self.prepare_next_turn)
-        return None if (*hooks, self.get_continuation_messages) == (None,) * 4 else self._between_turns
+        others = (self.get_continuation_messages, self._base.boundary)
+        waits = self._listeners or any([hook is not None for hook in (*hooks, *others)])
+        return self._between_turns if waits else None
 
     def request_options(self, given: Mapping[str, object]) -> Mapping[str, object]:
         """The options of the next request: the session, how much to think, and before these the owner's own."""
@@ -477,6 +483,10 @@ class Agent:
         if self._resumed:
             self._resumed = False  # somebody wants this turn
             return None
+        if self._base.boundary is not None:
+            said = await awaited(self._base.boundary(view))
+            if said is not None:
+                return said
         context = self._turn_context()
         if self.should_stop_after_turn is not None and await awaited(
             self.should_stop_after_turn(context, self._signal)
@@ -520,12 +530,12 @@ class Agent:
         """Take an event of the run: first for the agent's own state, then for its listeners, one after another."""
         self._reduce(event)
         interrupted: asyncio.CancelledError | None = None
-        for listener in [*self._listeners]:
+        for listener in [each for each in self._listeners if each not in self._deaf]:
             try:
                 said = listener(event, self._signal)
                 if isinstance(event, MessageUpdate):
                     await awaited(said)  # there are many, and a piece may be missed
-                elif inspect.isawaitable(said) and listener not in self._deaf:
+                elif inspect.isawaitable(said):
                     await self._settled(listener, said)
             except asyncio.CancelledError as error:
                 task = asyncio.current_task()
@@ -539,7 +549,7 @@ class Agent:
             raise interrupted
 
     async def _settled(self, listener: Listener, said: Awaitable[object]) -> None:
-        """Wait for a listener. After an abort it has its share of the grace once, and then is not waited for."""
+        """Wait for a listener. One that takes more than its share of the grace after an abort is told no more of it."""
         task = asyncio.ensure_future(said)
         try:
             await asyncio.wait([task], timeout=self.patience if self._signal.is_set() else None)
