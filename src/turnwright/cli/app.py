@@ -16,7 +16,13 @@ from turnwright.cli.console import Screen
 from turnwright.cli.exits import CommandError
 from turnwright.cli.loop import EventLoop
 from turnwright.cli.models import DEFAULT, PROVIDERS, Answers
+from turnwright.cli.resume import ResumeCommand, resume
 from turnwright.cli.run import RunCommand, run
+from turnwright.cli.runs import RunsCommand, runs
+from turnwright.cli.words import CallWord, RunWord, say, say_about_call, spoken, value_of
+from turnwright.heads import RunStatus
+from turnwright.inbox import Approve, Cancel, Deny, Resolve, Steer
+from turnwright.messages import UserMessage
 from turnwright.run import MAX_TURNS
 
 __all__ = ["Work", "parse"]
@@ -50,6 +56,11 @@ State = Annotated[
     str | None,
     Parameter(help="Where runs are kept: sqlite:PATH or postgresql://... Without it, in memory."),
 ]
+
+Kept = Annotated[str, Parameter(name="--state", help="Where runs are kept: sqlite:PATH or postgresql://...")]
+Run = Annotated[str, Parameter(name="RUN", help="The id of the run.")]
+Call = Annotated[str, Parameter(name="CALL", help="The call: its effect id, or turn.index.")]
+By = Annotated[str | None, Parameter(help="Who says so, for the record; the user of this process without it.")]
 
 
 @app.command(name="run")
@@ -117,6 +128,154 @@ def chat_command(
         state=state,
     )
     return lambda loop, screen: chat(command, loop=loop, screen=screen)
+
+
+@app.command(name="resume")
+def resume_command(
+    target: Annotated[str, Parameter(name="MODULE_OR_FILE[:definition]", help="The agent that began the run.")],
+    run_id: Run,
+    /,
+    *,
+    state: Kept,
+    model: Model = None,
+    max_turns: Annotated[
+        int | None, Parameter(validator=Number(gte=1), help="Raise how many answers of the model the run may take.")
+    ] = None,
+    yes: Yes = False,
+    no: No = False,
+    json: Annotated[bool, Parameter(help="One JSON object on the standard output, all else apart.")] = False,
+    wait: Annotated[
+        float,
+        Parameter(validator=Number(gte=0), help="How many seconds to wait while another process has the run."),
+    ] = 0.0,
+    record: Record = None,
+    replay: Replay = None,
+) -> Work:
+    """Go on with a run that waits, or whose process died, and show it as run does.
+
+    Exit codes are those of run, and 5 while another process works on it: of two, one goes on and the other is told.
+    What a killed process was working on is free 30 seconds after its last sign of life; --wait waits for it.
+    """
+    command = ResumeCommand(
+        target=target,
+        run_id=run_id,
+        answers=Answers(name=model, record=record, replay=replay),
+        max_turns=max_turns,
+        answer=_answer(yes=yes, no=no),
+        state=state,
+        wait=wait,
+        json=json,
+    )
+    return lambda loop, screen: resume(command, loop=loop, screen=screen)
+
+
+@app.command(name="runs")
+def runs_command(
+    *,
+    state: Kept,
+    status: Annotated[RunStatus | None, Parameter(help="Only those that stand so.")] = None,
+    definition: Annotated[str | None, Parameter(help="Only those of the agent of this name.")] = None,
+    since: Annotated[
+        str | None, Parameter(help="Only those written to since then: 30m, 2h, 7d ago, or a date and time.")
+    ] = None,
+    limit: Annotated[int, Parameter(validator=Number(gte=1), help="How many at most, 100 without it.")] = 100,
+    json: Annotated[bool, Parameter(help="One JSON object a run.")] = False,
+) -> Work:
+    """List the runs of a store, those that were written to last first."""
+    command = RunsCommand(state=state, status=status, definition=definition, since=since, limit=limit, json=json)
+    return lambda loop, screen: runs(command, loop=loop, screen=screen)
+
+
+@app.command(name="approve")
+def approve_command(run_id: Run, call: Call, /, *, state: Kept, by: By = None) -> Work:
+    """Say yes to one call: exactly to the tool and the arguments that are shown, bound by their digest."""
+    who = spoken(by)
+    command = CallWord(
+        store=state,
+        run_id=run_id,
+        call=call,
+        kind="approval",
+        word=lambda each: Approve(each.effect_id, each.digest, by=who, level=each.level),
+        done=f"approved by {who}",
+    )
+    return lambda loop, screen: say_about_call(command, loop=loop, screen=screen)
+
+
+@app.command(name="deny")
+def deny_command(
+    run_id: Run,
+    call: Call,
+    /,
+    *,
+    state: Kept,
+    reason: Annotated[str, Parameter(help="Why; the model is told.")] = "",
+    by: By = None,
+) -> Work:
+    """Say no to one call. It never runs, and the run goes on."""
+    who = spoken(by)
+    command = CallWord(
+        store=state,
+        run_id=run_id,
+        call=call,
+        kind="approval",
+        word=lambda each: Deny(each.effect_id, reason, by=who),
+        done=f"denied by {who}",
+    )
+    return lambda loop, screen: say_about_call(command, loop=loop, screen=screen)
+
+
+@app.command(name="resolve")
+def resolve_command(
+    run_id: Run,
+    call: Call,
+    /,
+    *,
+    state: Kept,
+    happened: Annotated[
+        str | None,
+        Parameter(help="It took effect and returned this: JSON, or else text."),
+    ] = None,
+    did_not_happen: Annotated[bool, Parameter(help="It did not take effect; the model may ask for it again.")] = False,
+    by: By = None,
+) -> Work:
+    """Say what became of a call in doubt, after finding out where it would have taken effect."""
+    if (happened is None) != did_not_happen:
+        raise CommandError("say either --happened with what the call returned, or --did-not-happen")
+    who = spoken(by)
+    output = None if happened is None else value_of(happened)
+    command = CallWord(
+        store=state,
+        run_id=run_id,
+        call=call,
+        kind="in-doubt",
+        word=lambda each: Resolve(each.effect_id, happened is not None, output, by=who),
+        done=f"resolved by {who}: it {'did not happen' if did_not_happen else 'happened'}",
+    )
+    return lambda loop, screen: say_about_call(command, loop=loop, screen=screen)
+
+
+@app.command(name="cancel")
+def cancel_command(
+    run_id: Run,
+    /,
+    *,
+    state: Kept,
+    reason: Annotated[str, Parameter(help="Why, for the record.")] = "",
+    by: By = None,
+) -> Work:
+    """End a run: nothing new of it is started."""
+    who = spoken(by)
+    command = RunWord(store=state, run_id=run_id, word=Cancel(reason, who), done=f"cancelled by {who}")
+    return lambda loop, screen: say(command, loop=loop, screen=screen)
+
+
+@app.command(name="steer")
+def steer_command(
+    run_id: Run, text: Annotated[str, Parameter(name="TEXT", help="What the model is told next.")], /, *, state: Kept
+) -> Work:
+    """Say something to a run: the model hears it before its next answer."""
+    command = RunWord(store=state, run_id=run_id, word=Steer(UserMessage(text)), done="said")
+    return lambda loop, screen: say(command, loop=loop, screen=screen)
 
 
 def parse(tokens: Sequence[str]) -> Work | None:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from turnwright.cli.app import parse
 from turnwright.cli.console import Screen
-from turnwright.cli.exits import COMPLETED, FAILED, INTERRUPTED, UNUSABLE, CommandError
+from turnwright.cli.exits import BUSY, COMPLETED, FAILED, INTERRUPTED, UNUSABLE, CommandError
 from turnwright.cli.loop import EventLoop
-from turnwright.errors import DefinitionError, InvalidValue, MissingExtra, TurnwrightError, UnusablePorts
+from turnwright.errors import DefinitionError, InvalidValue, MissingExtra, RunBusy, TurnwrightError, UnusablePorts
 
 __all__ = ["command"]
 
@@ -37,6 +37,9 @@ def command(tokens: Sequence[str]) -> int:
     except (CommandError, InvalidValue, DefinitionError, UnusablePorts, MissingExtra) as error:
         screen.error(f"turnwright: {error}")
         code = UNUSABLE
+    except RunBusy as error:
+        screen.error(f"turnwright: {error}")
+        code = BUSY
     except TurnwrightError as error:
         screen.error(f"turnwright: {error}")
     except BrokenPipeError:

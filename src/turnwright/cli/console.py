@@ -131,6 +131,14 @@ class Screen:
         """Say something that is neither the model's nor a tool's."""
         self._print(text, style="dim")
 
+    def line(self, line: str) -> None:
+        """Show one line of a list or an account."""
+        self._print(visible(line))
+
+    def text(self, text: str) -> None:
+        """Show an output that is text, and was not shown while it was being said."""
+        self._print(visible(text))
+
     def output(self, output: object) -> None:
         """Show an output that is more than text."""
         self._print(visible(json.dumps(output, ensure_ascii=False, indent=2)))

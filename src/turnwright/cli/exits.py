@@ -5,6 +5,7 @@
     2     the command cannot be carried out as it was given
     3     suspended: the run waits for somebody or something
     4     cancelled
+    5     busy: another process works on the run
     130   interrupted by Ctrl-C
 
 Of several runs the worst counts, in the order of `SEVERITY`.
@@ -19,6 +20,7 @@ from turnwright.errors import TurnwrightError
 from turnwright.outcomes import Cancelled, Completed, Failed, Outcome, Suspended
 
 __all__ = [
+    "BUSY",
     "CANCELLED",
     "COMPLETED",
     "FAILED",
@@ -35,9 +37,10 @@ FAILED: Final = 1
 UNUSABLE: Final = 2
 SUSPENDED: Final = 3
 CANCELLED: Final = 4
+BUSY: Final = 5
 INTERRUPTED: Final = 130
 
-SEVERITY: Final = (COMPLETED, SUSPENDED, CANCELLED, FAILED, UNUSABLE, INTERRUPTED)
+SEVERITY: Final = (COMPLETED, SUSPENDED, CANCELLED, BUSY, FAILED, UNUSABLE, INTERRUPTED)
 
 
 class CommandError(TurnwrightError):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import Final, assert_never
 
 from turnwright.canonical import encode, plain
+from turnwright.cli.stores import named
 from turnwright.definition import AnyDefinition
 from turnwright.messages import Usage
-from turnwright.outcomes import Cancelled, Completed, Failed, Outcome, Suspended
+from turnwright.outcomes import Cancelled, Completed, Failed, Outcome, Pending, Suspended
 
-__all__ = ["as_json", "explanation", "summary"]
+__all__ = ["as_json", "explanation", "next_words", "short_id", "summary"]
 
 MODEL_HINTS: Final[Mapping[str, str]] = {
     "auth": "; check the key in the environment",
@@ -75,6 +77,26 @@ def explanation(outcome: Outcome[object]) -> str:
             return f"suspended ({outcome.reason}): {_remedy(outcome)}"
         case _:
             assert_never(outcome)
+
+
+def next_words(outcome: Outcome[object], *, target: str, store: str) -> Sequence[str]:
+    """Return the commands that go on with a run that is kept in *store*, ready to be typed."""
+    if not isinstance(outcome, Suspended):
+        return ()
+    run, state = outcome.run_id, f"--state {shlex.quote(named(store))}"
+    words = []
+    for each in outcome.pending:
+        call = short_id(each)
+        if each.kind == "approval":
+            words.append(f"turnwright approve {run} {call} {state}   (or deny)")
+        else:
+            words.append(f"turnwright resolve {run} {call} {state} --happened RESULT   (or --did-not-happen)")
+    return [*words, f"turnwright resume {shlex.quote(target)} {run} {state}"]
+
+
+def short_id(pending: Pending) -> str:
+    """Return the short form of a call's effect id, `turn.index`: within one run it names the call."""
+    return pending.effect_id.rpartition(":")[2]
 
 
 def _remedy(outcome: Suspended) -> str:

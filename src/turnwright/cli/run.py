@@ -12,13 +12,13 @@ from turnwright.cli.exits import INTERRUPTED, exit_code, worst
 from turnwright.cli.loading import load
 from turnwright.cli.loop import EventLoop
 from turnwright.cli.models import Answers, choose
-from turnwright.cli.reports import as_json, explanation, summary
+from turnwright.cli.reports import as_json, explanation, next_words, summary
 from turnwright.cli.stores import open_state
 from turnwright.definition import AnyDefinition
 from turnwright.outcomes import Completed, Outcome, Suspended
 from turnwright.wiring import Ports
 
-__all__ = ["RunCommand", "run", "tell"]
+__all__ = ["RunCommand", "run", "tell", "tell_next"]
 
 
 @frozen(kw_only=True)
@@ -60,8 +60,8 @@ def run(command: RunCommand, *, loop: EventLoop, screen: Screen) -> int:
         )
         outcome, seconds = attended.outcome, attended.seconds
         tell(outcome, seconds, definition=target.definition, screen=screen)
-        if state is not None:
-            screen.note(f"run {outcome.run_id}")
+        if command.state is not None:
+            tell_next(outcome, target=command.target, store=command.state, screen=screen)
         if command.json:
             line = as_json(target.definition, outcome, label=label, model=name, seconds=seconds)
             sys.stdout.buffer.write(line)
@@ -75,6 +75,13 @@ def run(command: RunCommand, *, loop: EventLoop, screen: Screen) -> int:
     if written is not None:
         screen.note(f"written: {written}")
     return worst(codes)
+
+
+def tell_next(outcome: Outcome[object], *, target: str, store: str, screen: Screen) -> None:
+    """Name a run that is kept, and the commands that go on with it."""
+    screen.note(f"run {outcome.run_id}")
+    for words in next_words(outcome, target=target, store=store):
+        screen.note(f"  {words}")
 
 
 def tell(outcome: Outcome[object], seconds: float, *, definition: AnyDefinition, screen: Screen) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-__all__ = ["DESK", "MAILS"]
+__all__ = ["DESK", "MAILS", "TILL"]
 
 DESK: Final = str(Path(__file__).with_name("desk.py"))
 MAILS: Final = str(Path(__file__).with_name("mails.py"))
+TILL: Final = str(Path(__file__).with_name("till.py"))

@@ -28,6 +28,13 @@ async def pay(context: ToolContext) -> str:
     return ""
 
 
+@tool(output=int)
+async def charge() -> int:
+    """Take money, and never hear how much it was."""
+    await asyncio.Event().wait()
+    return 0
+
+
 @tool
 def block() -> str:
     """Hold its thread for ever."""
@@ -35,6 +42,6 @@ def block() -> str:
     return ""
 
 
-definition = AgentDefinition("desk", "You answer mails.", tools=[look_up, refund, pay, block])
+definition = AgentDefinition("desk", "You answer mails.", tools=[look_up, refund, pay, charge, block])
 
 counting = AgentDefinition("counting", "You count.", input=list[int], output=dict[str, int])

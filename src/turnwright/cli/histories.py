@@ -1,0 +1,89 @@
+"""What a store keeps of one run, read without its definition and without a lease. Rule: what cannot be read is said,
+never guessed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from attrs import frozen
+
+from turnwright.cli.exits import CommandError
+from turnwright.cli.stores import named
+from turnwright.cli.visible import one_line
+from turnwright.decide import receive
+from turnwright.definition import AgentDefinition
+from turnwright.errors import JournalError
+from turnwright.evidence import Entry
+from turnwright.facts import Fact, InboxReceived
+from turnwright.inbox import Word
+from turnwright.journal import ENDINGS, decode
+from turnwright.ports import State
+from turnwright.state import RunState, evolve
+
+__all__ = ["History", "answer", "read"]
+
+READER: Final = AgentDefinition("reader", "Reads what others ran.")
+"""Stands for the definition, which is not here: it knows no tool, so no output is held against one."""
+
+NAMED: Final = 5
+"""How many runs are named when the one that was asked for is not there."""
+
+
+@frozen(eq=False)
+class History:
+    """One run: its entries, each with its fact, or None where that cannot be read; *flaw* says of the first why.
+
+    *unread* are the words that nobody has folded yet.
+    """
+
+    run_id: str
+    entries: Sequence[Entry]
+    facts: Sequence[Fact | None]
+    flaw: JournalError | None
+    unread: Sequence[tuple[int, Word]]
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether there will be no more entries."""
+        return self.entries[-1].kind in ENDINGS
+
+    def state(self) -> RunState:
+        """Fold the run, and then the words that wait, as its next owner will. JournalError for what is flawed."""
+        if self.flaw is not None:
+            raise self.flaw
+        state = RunState()
+        for fact, entry in zip(self.facts, self.entries, strict=True):
+            assert fact is not None
+            evolve(state, fact, entry.at)
+        for position, word in self.unread:
+            if state.ended is None:
+                for fact in answer(state, position, word):
+                    evolve(state, fact, time.time())
+        return state
+
+
+def answer(state: RunState, position: int, word: Word) -> Sequence[Fact]:
+    """Say what the next owner of the run makes of *word*, as far as that can be told without its definition."""
+    return receive(READER, state, position, word, now=time.time())
+
+
+async def read(state: State, run_id: str, *, store: str) -> History:
+    """Read the run *run_id*. CommandError for one that is not in *store*, which names some that are."""
+    entries = await state.load(run_id)
+    if not entries:
+        known = [one_line(head.run_id) for head in await state.runs(limit=NAMED)]
+        there = f"the newest are {', '.join(known)}" if known else "there is none at all"
+        raise CommandError(f"no run {run_id!r} in {named(store)}; {there}")
+    facts: list[Fact | None] = []
+    flaw = None
+    for position, entry in enumerate(entries, start=1):
+        try:
+            facts.append(decode(entry.kind, entry.schema, entry.body, position=position))
+        except JournalError as error:
+            facts.append(None)
+            flaw = flaw or error
+    folded = max([fact.position for fact in facts if isinstance(fact, InboxReceived)], default=0)
+    return History(run_id, entries, facts, flaw, await state.read(run_id, folded))

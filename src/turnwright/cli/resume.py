@@ -1,0 +1,98 @@
+"""`turnwright resume`: go on with a run that is kept in a store, in front of a person as `turnwright run` does."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from typing import Final
+
+from attrs import frozen
+
+from turnwright.cli.attended import Answer, Attended, attend_again
+from turnwright.cli.console import Screen
+from turnwright.cli.exits import INTERRUPTED, CommandError, exit_code, worst
+from turnwright.cli.histories import read
+from turnwright.cli.loading import load
+from turnwright.cli.loop import EventLoop
+from turnwright.cli.models import Answers, choose
+from turnwright.cli.reports import as_json
+from turnwright.cli.run import tell, tell_next
+from turnwright.cli.stores import open_state
+from turnwright.cli.visible import one_line
+from turnwright.definition import AnyDefinition
+from turnwright.errors import RunBusy
+from turnwright.facts import RunOpened
+from turnwright.outcomes import Completed, Suspended
+from turnwright.wiring import Ports
+
+__all__ = ["ResumeCommand", "resume"]
+
+LOOK_AGAIN: Final = 0.5
+"""Seconds between two looks at a run that somebody else has: they may give it back before their lease ends."""
+
+
+@frozen(kw_only=True)
+class ResumeCommand:
+    """What `turnwright resume` was told. *wait* is how many seconds to wait for a run that somebody else has."""
+
+    target: str
+    run_id: str
+    answers: Answers
+    max_turns: int | None
+    answer: Answer
+    state: str
+    wait: float
+    json: bool
+
+
+def resume(command: ResumeCommand, *, loop: EventLoop, screen: Screen) -> int:
+    """Do *command* and return its exit code. Raises RunBusy while another process works on the run."""
+    target = load(command.target)
+    definition = target.definition
+    state = open_state(command.state, loop=loop, create=False)
+    history = loop.run(read(state, command.run_id, store=command.state))
+    opened = history.facts[0]
+    if isinstance(opened, RunOpened) and opened.definition != definition.name:
+        whose = f"run {command.run_id} is of agent {opened.definition!r}, and {command.target} is {definition.name!r}"
+        raise CommandError(f"{whose}; name the agent that began it")
+    name, model = choose(command.answers, target.recording, loop=loop, screen=screen)
+    screen.note(f"{one_line(definition.name)} with {name}")
+    if definition.output_spec is not None:
+        screen.text_style = "dim"
+    ports = Ports(model=model, state=state)
+    attended = _when_free(command, definition, ports, loop=loop, screen=screen)
+    outcome = attended.outcome
+    if history.has_ended and isinstance(outcome, Completed) and definition.output_spec is None:
+        screen.text(str(outcome.output))
+    tell(outcome, attended.seconds, definition=definition, screen=screen)
+    tell_next(outcome, target=command.target, store=command.state, screen=screen)
+    if command.json:
+        line = as_json(definition, outcome, label="", model=name, seconds=attended.seconds)
+        sys.stdout.buffer.write(line)
+        sys.stdout.flush()
+    interrupted = attended.interrupted and isinstance(outcome, Suspended)
+    return worst([exit_code(outcome), *([INTERRUPTED] if interrupted else [])])
+
+
+def _when_free(
+    command: ResumeCommand, definition: AnyDefinition, ports: Ports, *, loop: EventLoop, screen: Screen
+) -> Attended:
+    """Take the run as soon as nobody else has it, within the time that may be waited."""
+    until = time.monotonic() + command.wait
+    while True:
+        try:
+            return attend_again(
+                *(definition, command.run_id, ports),
+                loop=loop,
+                screen=screen,
+                answer=command.answer,
+                max_turns=command.max_turns,
+                require="process",
+            )
+        except RunBusy as busy:
+            left = until - time.monotonic()
+            if left <= 0:
+                raise
+            screen.wait(f"another process has the run, for at most {busy.retry_after:.0f} s")
+            loop.run(asyncio.sleep(min(left, LOOK_AGAIN)))

@@ -1,0 +1,369 @@
+"""What people say to a run that is kept in a store, from processes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from threading import Timer
+from typing import TypeAlias
+
+import pytest
+
+from tests.cli.agents import DESK, TILL
+from tests.cli.conftest import Record
+from tests.cli.server import Messages, serving
+from tests.cli.terminal import TURNWRIGHT, WITHIN
+from turnwright import Decision, Ports, Suspended, resume_agent, run_agent
+from turnwright.cli import main
+from turnwright.cli.loading import load
+from turnwright.evidence import Evidence
+from turnwright.facts import ApprovalDecided, CallResolved, Fact, InboxReceived, RunCancelled
+from turnwright.inbox import Approve, Word
+from turnwright.journal import decode
+from turnwright.testing import Reply, ScriptedModel, call, text
+from turnwright_adapters.sqlite import SqliteState
+
+REFUND: Sequence[Reply] = [call("refund", order="1042", cents=4500), text("It is on its way to you.")]
+
+Answering: TypeAlias = list[Mapping[str, str]]
+
+
+@pytest.fixture
+def answering(monkeypatch: pytest.MonkeyPatch) -> Iterator[Answering]:
+    """Let a server answer for openai that understands everything; gives the messages of its newest request."""
+    heard: Answering = []
+
+    def answer(messages: Messages) -> Iterator[str]:
+        heard[:] = messages
+        yield "Understood."
+
+    with serving(answer) as url:
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        yield heard
+
+
+class Kept:
+    """A run in a store: what it is called, and what the command line says of it."""
+
+    def __init__(self, path: Path, run_id: str) -> None:
+        self.path = path
+        self.run_id = run_id
+        self.state = ["--state", f"sqlite:{path}"]
+
+    def facts(self) -> list[Fact]:
+        """Everything that happened in it."""
+
+        async def read() -> list[Fact]:
+            async with SqliteState(self.path) as state:
+                entries = await state.load(self.run_id)
+            return [decode(each.kind, each.schema, each.body, position=each.seq) for each in entries]
+
+        return asyncio.run(read())
+
+    def words(self) -> list[Word]:
+        """Everything that was said to it."""
+
+        async def read() -> list[Word]:
+            async with SqliteState(self.path) as state:
+                return [word for _, word in await state.read(self.run_id)]
+
+        return asyncio.run(read())
+
+
+def suspended(path: Path, target: str, replies: Sequence[Reply]) -> Kept:
+    """Run an agent until it waits for approval, as another process would have done."""
+
+    async def run() -> str:
+        async with SqliteState(path) as state:
+            ports = Ports(model=ScriptedModel(replies), state=state)
+            outcome = await run_agent(load(target).definition, "My teapot broke", ports)
+            assert isinstance(outcome, Suspended)
+            return outcome.run_id
+
+    return Kept(path, asyncio.run(run()))
+
+
+class _Stop:
+    """Interrupts a run once a call of it was started."""
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+
+    def record(self, evidence: Evidence) -> None:
+        if evidence.kind == "call_started":
+            self.event.set()
+
+
+def doubted(path: Path, tool: str = "pay") -> Kept:
+    """Run an agent that pays and never hears whether it was done, until somebody must say so."""
+    replies = [call(tool), text("Paid.")]
+
+    async def run() -> str:
+        stop = _Stop()
+        async with SqliteState(path) as state:
+            ports = Ports(model=ScriptedModel(replies), state=state, telemetry=stop, cancellation=stop.event)
+            outcome = await run_agent(load(DESK).definition, "My teapot broke", ports)
+            again = Ports(model=ScriptedModel(replies), state=state)
+            outcome = await resume_agent(load(DESK).definition, outcome.run_id, again)
+            assert isinstance(outcome, Suspended) and outcome.reason == "in-doubt"
+            return outcome.run_id
+
+    return Kept(path, asyncio.run(run()))
+
+
+def turnwright(*words: str) -> tuple[int, str, str]:
+    """Run the command in a process of its own: its exit code, and what it said on either stream."""
+    ended = subprocess.run(
+        [TURNWRIGHT, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=WITHIN
+    )
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+@pytest.mark.promise("N-05", "N-09")
+def test_a_run_that_waits_is_approved_and_resumed_by_other_processes(record: Record, tmp_path: Path) -> None:
+    """One process runs up to the question, one says yes to what it is shown, and one pays and answers."""
+    replay = record(DESK, "My teapot broke", REFUND, decisions=["approve"])
+    store = ["--state", f"sqlite:{tmp_path / 'runs.db'}"]
+
+    code, out, _ = turnwright("run", DESK, "My teapot broke", "--replay", replay, "--json", *store)
+    run = json.loads(out)
+    approved, shown, _ = turnwright("approve", run["run_id"], "1.0", "--by", "anna", *store)
+    resumed, told, _ = turnwright("resume", DESK, run["run_id"], "--replay", replay, *store)
+
+    digest = run["pending"][0]["digest"]
+    assert (3, 0, 0) == (code, approved, resumed)
+    assert f'refund asks for approval\n{{\n  "cents": 4500,\n  "order": "1042"\n}}\ndigest {digest}\n' in shown
+    assert ["← refund: paid 4500 back for 1042", "It is on its way to you."] == told.splitlines()[2:4]
+    kept = Kept(tmp_path / "runs.db", run["run_id"])
+    assert [Approve(f"{kept.run_id}:1.0", digest, "anna", 1)] == kept.words()
+    assert [("anna", digest)] == [(each.by, each.digest) for each in kept.facts() if isinstance(each, ApprovalDecided)]
+
+
+@pytest.mark.promise("N-10")
+def test_of_two_processes_that_resume_one_goes_on_and_the_other_is_told(record: Record, tmp_path: Path) -> None:
+    """The payment is made once; the other process says that the run is busy, with an exit code of its own."""
+    replies = [call("pay", cents=500), text("Paid.")]
+    replay = record(TILL, "My teapot broke", replies, decisions=["approve"])
+    kept = suspended(tmp_path / "runs.db", TILL, replies)
+    till = tmp_path / "till"
+    assert 0 == main(["approve", kept.run_id, "1.0", *kept.state])
+
+    command = [TURNWRIGHT, "resume", TILL, kept.run_id, "--replay", replay, *kept.state]
+    pipe = subprocess.PIPE
+    environ = {**os.environ, "TILL": str(till), "PYTHONUNBUFFERED": "1"}
+    both = [subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environ) for _ in range(2)]
+    timers = [Timer(WITHIN, each.kill) for each in both]
+    for timer in timers:
+        timer.start()
+    for each in both:  # until it pays, or is told that it cannot
+        assert each.stdout is not None
+        next((line for line in each.stdout if line.startswith("→ pay")), None)
+    told = [each.communicate("go on\n")[1] for each in both]
+    for timer in timers:
+        timer.cancel()
+
+    codes = [each.returncode for each in both]
+    busy = told[codes.index(5)]
+    assert ([0, 5], "500\n") == (sorted(codes), till.read_text(encoding="utf-8"))
+    assert re.fullmatch(
+        rf"turnwright: run '{kept.run_id}' is busy: another holder works on it; retry in \d+\.\d s\n", busy
+    )
+
+
+@pytest.mark.promise("N-07", "N-09")
+def test_a_denial_is_recorded_and_told_to_the_model(record: Record, tmp_path: Path) -> None:
+    """The recording answers only a request in which the reason stands."""
+    no = Decision(approved=False, reason="it was insured")
+    replay = record(DESK, "My teapot broke", REFUND, decisions=[no])
+    kept = suspended(tmp_path / "runs.db", DESK, REFUND)
+
+    denied = main(["deny", kept.run_id, f"{kept.run_id}:1.0", "--reason", "it was insured", "--by", "ben", *kept.state])
+    resumed = main(["resume", DESK, kept.run_id, "--replay", replay, *kept.state])
+
+    decided = [each for each in kept.facts() if isinstance(each, ApprovalDecided)]
+    assert (0, 0) == (denied, resumed)
+    assert [(False, "ben", "it was insured")] == [(each.approved, each.by, each.reason) for each in decided]
+
+
+@pytest.mark.promise("I-07")
+@pytest.mark.case("app-06")
+@pytest.mark.parametrize(
+    ("said", "value"),
+    [
+        ("0", 0),
+        ("false", False),
+        ("", ""),
+        ('""', ""),
+        ("null", None),
+        ("[]", []),
+        ("{}", {}),
+        ("paid 45 to anna", "paid 45 to anna"),
+        ('{"cents": 4500}', {"cents": 4500}),
+    ],
+)
+def test_what_a_call_in_doubt_returned_is_taken_as_it_was_said(said: str, value: object, tmp_path: Path) -> None:
+    """Also what counts as false is an answer, and is not asked for again."""
+    kept = doubted(tmp_path / "runs.db")
+
+    code = main(["resolve", kept.run_id, "1.0", "--happened", said, *kept.state])
+
+    word = kept.words()[0]
+    assert (0, "resolve", True) == (code, word.type, getattr(word, "happened", None))
+    assert (type(value), value) == (type(output := getattr(word, "output", ...)), output)
+
+
+@pytest.mark.promise("I-07")
+@pytest.mark.case("app-06")
+@pytest.mark.parametrize(
+    ("said", "happened", "output"),
+    [
+        (["--happened", '"0"'], True, "0"),
+        (["--happened", "paid"], True, "paid"),
+        (["--did-not-happen"], False, "this call did not take effect; it may be issued again"),
+    ],
+)
+def test_a_run_goes_on_once_somebody_says_what_became_of_its_call(
+    said: Sequence[str], happened: bool, output: str, tmp_path: Path, answering: Answering
+) -> None:
+    """The model receives exactly that, and the call is not run again."""
+    kept = doubted(tmp_path / "runs.db")
+
+    resolved = main(["resolve", kept.run_id, "1.0", *said, *kept.state])
+    resumed = main(["resume", DESK, kept.run_id, "-m", "openai:parrot", *kept.state])
+
+    facts = kept.facts()
+    assert (0, 0, [output]) == (resolved, resumed, [each["content"] for each in answering if each["role"] == "tool"])
+    assert [(happened, output)] == [(each.happened, each.output) for each in facts if isinstance(each, CallResolved)]
+    assert 1 == [type(each).__name__ for each in facts].count("CallStarted")
+
+
+def test_an_output_that_the_tool_would_not_return_changes_nothing(
+    tmp_path: Path, answering: Answering, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The definition is known at the resume alone, which goes on waiting, and says how to answer."""
+    kept = doubted(tmp_path / "runs.db", "charge")
+    assert 0 == main(["resolve", kept.run_id, "1.0", "--happened", "a lot", *kept.state])
+
+    code = main(["resume", DESK, kept.run_id, "-m", "openai:parrot", *kept.state])
+
+    refused = [each.refused for each in kept.facts() if isinstance(each, InboxReceived)]
+    assert (3, [], 1) == (code, answering, len(refused))
+    assert "the output is not what the tool returns: " in refused[0]
+    assert f"turnwright resolve {kept.run_id} 1.0 --state sqlite:{kept.path}" in capsys.readouterr().out
+
+
+def test_what_is_said_to_a_run_reaches_the_model_before_its_next_answer(tmp_path: Path, answering: Answering) -> None:
+    """A steering message waits with the run and is delivered with its results."""
+    kept = doubted(tmp_path / "runs.db")
+
+    steered = main(["steer", kept.run_id, "Be short.", *kept.state])
+    resolved = main(["resolve", kept.run_id, "1.0", "--did-not-happen", *kept.state])
+    resumed = main(["resume", DESK, kept.run_id, "-m", "openai:parrot", *kept.state])
+
+    assert (0, 0, 0) == (steered, resolved, resumed)
+    assert {"role": "user", "content": "Be short."} == answering[-1]
+
+
+def test_a_cancelled_run_ends_with_its_calls_in_doubt(tmp_path: Path, answering: Answering) -> None:
+    """The next owner ends it, without asking the model, and the exit code says so."""
+    kept = doubted(tmp_path / "runs.db")
+
+    cancelled = main(["cancel", kept.run_id, "--reason", "no longer wanted", "--by", "anna", *kept.state])
+    resumed = main(["resume", DESK, kept.run_id, "-m", "openai:parrot", *kept.state])
+
+    assert (0, 4, []) == (cancelled, resumed, answering)
+    assert RunCancelled((f"{kept.run_id}:1.0",), "no longer wanted") == kept.facts()[-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["approve", "RUN", "1.7"], "no call '1.7' waits for approval; these do: 1.0 (refund)"),
+        (["approve", "RUN", "nonsense"], "no call 'nonsense' waits for approval; these do: 1.0 (refund)"),
+        (["resolve", "RUN", "1.0", "--did-not-happen"], "no call '1.0' is in doubt; none is now"),
+        (["resolve", "RUN", "1.0"], "say either --happened"),
+        (["resolve", "RUN", "1.0", "--happened", "1", "--did-not-happen"], "say either --happened"),
+        (["approve", "other", "1.0"], "no run 'other' in sqlite:"),
+        (["deny", "other", "1.0"], "the newest are RUN"),
+        (["steer", "other", "Hello"], "the newest are RUN"),
+        (["cancel", "other"], "the newest are RUN"),
+        (["resume", DESK, "other", "-m", "openai:parrot"], "the newest are RUN"),
+        (["resume", TILL, "RUN", "-m", "openai:parrot"], "run RUN is of agent 'desk', and "),
+        (["runs", "--since", "yesterday"], "say how long ago, as in 2h"),
+    ],
+)
+def test_a_word_that_fits_nothing_is_one_line_that_names_what_there_is(
+    words: Sequence[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is said to the run."""
+    kept = suspended(tmp_path / "runs.db", DESK, REFUND)
+
+    code = main([*[each.replace("RUN", kept.run_id) for each in words], *kept.state])
+
+    err = capsys.readouterr().err
+    assert (2, 1, []) == (code, err.count("\n"), kept.words())
+    assert told.replace("RUN", kept.run_id) in err
+
+
+def test_a_call_is_decided_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A word that waits counts already: the second one is refused, whatever it says."""
+    kept = suspended(tmp_path / "runs.db", DESK, REFUND)
+
+    codes = [main([word, kept.run_id, "1.0", *kept.state]) for word in ("approve", "deny")]
+
+    assert ([0, 2], 1) == (codes, len(kept.words()))
+    assert "no call '1.0' waits for approval; none does now" in capsys.readouterr().err
+
+
+def test_a_run_that_has_ended_hears_nothing_and_tells_its_answer_again(
+    tmp_path: Path, answering: Answering, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Resuming it asks nobody; a word to it is refused."""
+    kept = doubted(tmp_path / "runs.db")
+    main(["resolve", kept.run_id, "1.0", "--did-not-happen", *kept.state])
+    main(["resume", DESK, kept.run_id, "-m", "openai:parrot", *kept.state])
+    capsys.readouterr()
+    asked = len(answering)
+
+    again = main(["resume", DESK, kept.run_id, "-m", "openai:parrot", *kept.state])
+    steered = main(["steer", kept.run_id, "Hello?", *kept.state])
+
+    seen = capsys.readouterr()
+    assert (0, 2, asked) == (again, steered, len(answering))
+    assert "Understood." in seen.out.splitlines()
+    assert f"turnwright: run {kept.run_id} is completed: it hears nothing any more\n" == seen.err
+
+
+def test_a_store_that_is_not_there_is_not_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A mistyped path is an error, and no empty file that looks like a store."""
+    path = tmp_path / "rnus.db"
+
+    code = main(["runs", "--state", f"sqlite:{path}"])
+
+    assert (2, f"turnwright: --state sqlite:{path}: there is no file {path}\n") == (code, capsys.readouterr().err)
+    assert not path.exists()
+
+
+def test_runs_are_listed_with_how_they_stand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Newest first, by status, agent and time; a program gets one object a run."""
+    first = suspended(tmp_path / "runs.db", DESK, REFUND)
+    second = suspended(tmp_path / "runs.db", TILL, [call("pay", cents=500)])
+
+    def listed(*words: str) -> list[str]:
+        assert 0 == main(["runs", *words, "--json", *first.state])
+        return [json.loads(line)["run_id"] for line in capsys.readouterr().out.splitlines()]
+
+    main(["runs", *first.state])
+    lines = capsys.readouterr().out.splitlines()
+
+    assert [second.run_id, first.run_id] == [line.split()[0] for line in lines]
+    assert re.search(r"  suspended \(approval\)  +till$", lines[0])
+    assert [second.run_id, first.run_id] == listed("--status", "suspended", "--since", "2h")
+    assert [first.run_id] == listed("--definition", "desk")
+    assert [second.run_id] == listed("--limit", "1")
+    assert [] == listed("--since", "2999-01-01")
