@@ -31,7 +31,13 @@ GRACE: Final = 2.0
 """Seconds that a program has between being asked to end and being killed."""
 
 DRAIN: Final = 0.2
-"""Seconds that the output of an exited program is read on while it still comes."""
+"""Seconds of silence after which the output of an exited program is taken for all of it."""
+
+LONGEST_DRAIN: Final = 2.0
+"""Seconds that it is read on if it is never silent."""
+
+MOST_LEFT: Final = 64
+"""Pieces that are read of what the pipe still holds when all is over; it holds one, or the host allows more."""
 
 LARGEST_OUTPUT: Final = 2**28
 """Bytes of an output that are saved; what comes after is counted and dropped."""
@@ -328,17 +334,19 @@ class _Output:
         asyncio.get_running_loop().add_reader(self._read, self._take)
 
     async def drained(self) -> None:
-        """Return when all is read; of a pipe that somebody else holds on to, when it has been silent for a while."""
+        """Return when all is read; of a pipe that somebody else holds on to, when it is silent, or it is enough."""
         with suppress(TimeoutError):
-            while not self._over.is_set():
-                self._came.clear()
-                async with asyncio.timeout(DRAIN):
-                    await self._came.wait()
+            async with asyncio.timeout(LONGEST_DRAIN):
+                while not self._over.is_set():
+                    self._came.clear()
+                    async with asyncio.timeout(DRAIN):
+                        await self._came.wait()
 
     def ran(self, code: int | None) -> Ran:
         """Return what became of the program that wrote this."""
-        while not self._over.is_set() and self._take():
-            pass
+        for _ in range(MOST_LEFT):
+            if self._over.is_set() or not self._take():
+                break
         lines = self._newlines + (self._last_line > 0)
         shown = _shown(bytes(self._end))
         truncated = len(shown) < self._size

@@ -39,8 +39,9 @@ class Ran:
     """What became of a program. *exit_code* is None if it was ended because its time was up.
 
     *output* is the end of what it wrote, both streams as they came: whole lines where that is possible. Where that is
-    not all, *truncated* says so and *saved* names a file that holds the whole. *lines* and *size* (bytes) count all of
-    it, *last_line* the bytes of its last line; a newline at the end begins no line.
+    not all, *truncated* says so and *saved* names a file that holds the whole, up to what the environment keeps of one.
+    *lines* and *size* (bytes) count all of it, *last_line* the bytes of its last line; a newline at the end begins no
+    line.
     """
 
     exit_code: int | None

@@ -283,13 +283,26 @@ async def test_whoever_holds_the_pipe_holds_nobody_up(tmp_path: Path) -> None:
     seen: list[bytes] = []
     program = "import subprocess, sys; print(subprocess.Popen(['sh', '-c', 'sleep 600; echo late']).pid)"
     async with LocalEnvironment(tmp_path) as local:
-        ran = await local.run(python(program), on_output=seen.append, timeout=30.0)
+        ran = await local.run(python(program), on_output=seen.append)
         heard = b"".join(seen)
         other = await local.run(["echo", "next"])
 
     assert (0, "next\n") == (ran.exit_code, other.output)
     assert not lives(int(ran.output))
     assert heard == b"".join(seen) == ran.output.encode()
+
+
+@pytest.mark.promise("I-08")
+async def test_whoever_goes_on_writing_holds_nobody_up(tmp_path: Path) -> None:
+    """Case C15: what was left behind is heard for a while only, and it needs no variables of ours to be found."""
+    goes_on = "while :; do echo y; sleep 0.02; done"
+    program = f"import subprocess; print(subprocess.Popen(['env', '-i', 'sh', '-c', '{goes_on}']).pid, flush=True)"
+    async with LocalEnvironment(tmp_path) as local:
+        ran = await local.run(python(program))
+
+    pids = [each for each in ran.output.split() if each != "y"]
+    assert (0, 1) == (ran.exit_code, len(pids))
+    assert not lives(int(pids[0]))
 
 
 @pytest.mark.promise("I-08")
