@@ -115,10 +115,12 @@ def chat_command(
     record: Record = None,
     replay: Replay = None,
     state: State = None,
+    session: Annotated[str | None, Parameter(help="The conversation in --state to go on with, or to begin.")] = None,
 ) -> Work:
-    """Talk with an agent, one line at a time. The conversation ends with the process.
+    """Talk with an agent, one line at a time. The conversation ends with the process, unless --state keeps it.
 
-    Ctrl-C interrupts an answer; /exit or Ctrl-D ends the conversation. Exit codes are those of run.
+    A line that is typed while the agent works steers it; Ctrl-C interrupts an answer; /help says what else there is;
+    /exit or Ctrl-D ends the conversation. Exit codes are those of run.
     """
     command = ChatCommand(
         target=target,
@@ -126,6 +128,7 @@ def chat_command(
         max_turns=max_turns,
         answer=_answer(yes=yes, no=no),
         state=state,
+        session=session,
     )
     return lambda loop, screen: chat(command, loop=loop, screen=screen)
 

@@ -17,7 +17,7 @@ import mimetypes
 import os
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +27,7 @@ from attrs import frozen
 from turnwright.agent import Agent, Signal
 from turnwright.cli.attended import GRACE, Answer
 from turnwright.cli.console import Screen
-from turnwright.cli.exits import COMPLETED, CommandError, exit_code, worst
+from turnwright.cli.exits import COMPLETED, UNUSABLE, CommandError, exit_code, worst
 from turnwright.cli.loading import load
 from turnwright.cli.loop import EventLoop, interrupts
 from turnwright.cli.models import Answers, choose
@@ -35,7 +35,7 @@ from turnwright.cli.run import tell
 from turnwright.cli.stores import open_state
 from turnwright.cli.visible import one_line
 from turnwright.definition import AgentDefinition
-from turnwright.errors import TurnwrightError
+from turnwright.errors import AgentError
 from turnwright.inbox import Approve
 from turnwright.lifecycle import LifecycleEvent, MessageUpdate
 from turnwright.messages import NO_USAGE, Image, Usage
@@ -128,11 +128,11 @@ class Conversation:
         while not self._ended and (line := _read(self._screen, attentive=attentive)) is not None:
             try:
                 work = self._meant(line)
-            except CommandError as error:
+                if work is not None:
+                    codes.append(exit_code(self._attend(work)))
+            except (AgentError, CommandError) as error:
                 self._screen.error(str(error))
-                continue
-            if work is not None:
-                codes.append(exit_code(self._attend(work)))
+                codes.append(UNUSABLE)
         return COMPLETED if attentive else worst(codes)
 
     def _show(self, event: LifecycleEvent, signal: Signal) -> None:
