@@ -197,9 +197,9 @@ class LocalEnvironment:
         finally:
             _signal(process.pid, signal.SIGKILL)
             late = asyncio.get_running_loop().time() + self._grace
-            # What has left the group; a round may find what was started while the last one looked.
-            while (marked := _marked(mark)) and asyncio.get_running_loop().time() < late:
-                for pid in marked:
+            # Also what has left the group; a round may find what was started while the last one looked.
+            while (survivors := _survivors(mark, process.pid)) and asyncio.get_running_loop().time() < late:
+                for pid in survivors:
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                 await asyncio.sleep(0.001)
@@ -278,13 +278,16 @@ def _signal(group: int, what: signal.Signals) -> None:
         os.killpg(group, what)
 
 
-def _marked(mark: str) -> Sequence[int]:
-    """Return the living programs that carry *mark*. Where there is no /proc, only the group is known, and ended."""
+def _survivors(mark: str, group: int) -> Sequence[int]:
+    """Return the living programs that carry *mark* or are of *group*. Where there is no /proc, none are found."""
     wanted = f"{MARK}={mark}".encode()
     found: list[int] = []
     for place in _processes():
         with suppress(OSError):  # it has ended, or is another user's
-            if wanted in (place / "environ").read_bytes().split(b"\0"):
+            state, _, of_group, *_ = (place / "stat").read_bytes().rpartition(b")")[2].split()
+            if state in {b"Z", b"X"}:
+                continue
+            if int(of_group) == group or wanted in (place / "environ").read_bytes().split(b"\0"):
                 found.append(int(place.name))
     return found
 
