@@ -89,17 +89,6 @@ def test_usage_adds_up_and_changes_neither_side(used: list[Usage]) -> None:
     assert Usage() == NO_USAGE
 
 
-@pytest.mark.case("usg-05")
-def test_a_sum_of_usages_leaves_its_terms_alone() -> None:
-    """Neither is changed, and no part of the sum is shared with them."""
-    one, other = Usage(1, 5, reasoning_tokens=5), Usage(1, 3, reasoning_tokens=3)
-
-    total = one + other
-
-    assert (8, 5, 3) == (total.reasoning_tokens, one.reasoning_tokens, other.reasoning_tokens)
-    assert {one, other, total} == {Usage(1, 5, reasoning_tokens=5), Usage(1, 3, reasoning_tokens=3), total}
-
-
 def test_text_may_stand_for_its_parts() -> None:
     """A message made of a string holds one text part; its text is that of its text parts, joined."""
     parts: Sequence[Text | ToolCall] = (Text("a"), ToolCall("c", "f", "{}"), Text("b"))
