@@ -173,8 +173,7 @@ class AnthropicModel(HttpModel):
             options["stream"] = True
         members = [encode({"model": options.pop("model", self.model)})[1:-1], encode(options, ordered=True)[1:-1]]
         if instruction:
-            system = encode({"type": "text", "text": "\n\n".join(instruction)})
-            members.append(b'"system":[' + _marked(system, mark) + b"]")
+            members.append(b'"system":[' + b",".join(_system("\n\n".join(instruction), request.stable, mark)) + b"]")
         if tools:
             members.append(b'"tools":[' + b",".join([*tools[:-1], _marked(tools[-1], mark)]) + b"]")
         members.append(b'"messages":[' + b",".join(self._turns(request.messages, mark)) + b"]")
@@ -249,6 +248,12 @@ _PLAIN_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 def _marked(block: bytes, mark: bytes) -> bytes:
     return block[:-1] + mark + b"}"
+
+
+def _system(instruction: str, stable: int | None, mark: bytes) -> list[bytes]:
+    """Return the blocks of the instruction; what is *stable* of it is marked, and the rest is a block of its own."""
+    kept, rest = instruction[:stable], "" if stable is None else instruction[stable:].lstrip("\n")
+    return [_marked(_text(kept), mark), *([_text(rest)] if rest.strip() else [])] if kept.strip() else [_text(rest)]
 
 
 def _choice(request: ModelRequest, output: OutputSpec | None, *, free: bool) -> dict[str, object]:

@@ -79,6 +79,8 @@ class ModelRequest:
     *messages* may share storage with the run's transcript: read it, never keep it past the call. *options* are the
     definition's own (temperature, max_tokens, ...). *timeout* is what is left in seconds, None without a limit.
     *api_key*, if given, serves this request in place of the adapter's own.
+    *stable*, if given, is how much of the instruction, from its start, is the same from request to request and worth
+    the provider's keeping.
     *on_delta*, if given, may be called with each piece of the answer as it arrives; it is plain, quick and never
     raises.
     """
@@ -95,6 +97,7 @@ class ModelRequest:
     timeout: float | None = None
     on_delta: Callable[[Delta], None] | None = field(default=None, eq=False, repr=False)
     api_key: str | None = field(default=None, eq=False, repr=False)
+    stable: int | None = None
 
 
 @runtime_checkable

@@ -467,3 +467,14 @@ async def test_a_piece_may_come_without_the_start_of_its_block() -> None:
 
     parts: tuple[Part, ...] = (Reasoning("t"), Text("hi"))
     assert parts == (await CLAUDE.hear(stream)).message.parts
+
+
+@pytest.mark.promise("A-02")
+async def test_what_is_stable_of_an_instruction_is_a_marked_block_of_its_own() -> None:
+    """The mark is at the end of what the provider may keep, and the rest follows unmarked."""
+    asked = request(instruction="be kind\n\nit is noon", stable=len("be kind"))
+
+    sent = await CLAUDE.sent(asked, cache="short")
+
+    kept = {"type": "text", "text": "be kind", "cache_control": {"type": "ephemeral"}}
+    assert [kept, {"type": "text", "text": "it is noon"}] == sent["system"]
