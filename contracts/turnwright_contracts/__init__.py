@@ -32,6 +32,7 @@ The tests are plain functions that run a loop of their own: no plugin is needed,
 | `TelemetrySuite`, `DeltasSuite` | telemetry, deltas | `make`, `taken` |
 | `ClockSuite`, `IdsSuite` | clock, ids | `make`, `guessable` |
 | `PricesSuite` | prices | `make`, `provider`, `model` |
+| `EnvironmentSuite` | execution environment: files and programs for tools | `make` |
 
 `agreement` goes further: state machines that draw any sequence of calls, make it on two adapters or more, and compare
 every answer. Name your adapter beside the one in memory::
@@ -48,13 +49,17 @@ every answer. Name your adapter beside the one in memory::
 import pytest
 
 pytest.register_assert_rewrite(
-    *[f"{__name__}.{suite}" for suite in ("budgets", "context", "idempotency", "model", "small", "state")]
+    *[
+        f"{__name__}.{suite}"
+        for suite in ("budgets", "context", "environment", "idempotency", "model", "small", "state")
+    ]
 )
 
 # After the line above: what is asserted in the suites explains itself.
 from turnwright_contracts.author import Author, told  # noqa: E402
 from turnwright_contracts.budgets import BudgetsSuite  # noqa: E402
 from turnwright_contracts.context import ContextSuite  # noqa: E402
+from turnwright_contracts.environment import EnvironmentSuite  # noqa: E402
 from turnwright_contracts.idempotency import IdempotencySuite  # noqa: E402
 from turnwright_contracts.model import ModelSuite  # noqa: E402
 from turnwright_contracts.small import (  # noqa: E402
@@ -74,6 +79,7 @@ __all__ = [
     "ClockSuite",
     "ContextSuite",
     "DeltasSuite",
+    "EnvironmentSuite",
     "IdempotencySuite",
     "IdsSuite",
     "ModelSuite",

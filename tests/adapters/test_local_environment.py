@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,16 @@ import pytest
 from turnwright.environment import SHOWN_BYTES, SHOWN_LINES, Entry, Environment
 from turnwright.errors import PortError
 from turnwright_adapters.local_environment import LocalEnvironment
+from turnwright_contracts import EnvironmentSuite
+
+
+@pytest.mark.promise("I-08", "T-05")
+class TestLocalEnvironment(EnvironmentSuite):
+    """It keeps the promises of the port."""
+
+    def make(self, place: Path) -> AbstractAsyncContextManager[Environment]:
+        (place / "root").mkdir()
+        return LocalEnvironment(place / "root", outputs=place)
 
 
 def python(program: str) -> Sequence[str]:
