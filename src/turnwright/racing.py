@@ -105,6 +105,9 @@ class Race:
         task.add_done_callback(_forget)
         try:
             await asyncio.wait([task], timeout=self.grace)
+        except asyncio.CancelledError:
+            await asyncio.wait([task], timeout=self.grace)  # the way out is no shorter for it
+            raise
         finally:
             if not task.done():
                 await end([task], self.grace)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from math import isfinite
 from typing import Final, TypeAlias, TypeVar, get_args
 
@@ -202,8 +203,20 @@ async def _take(
     definition: AnyDefinition, ports: Ports, run_id: str, *, race: Race, watch: Watch | None, create: bool
 ) -> Driver:
     holder = ports.ids.new_id()
-    taking = ports.state.acquire(run_id, holder=holder, seconds=LEASE_SECONDS, create=create)
-    match await race.run(taking, patience=ports.grace):
+    taken: list[Lease | Busy | None] = []
+
+    async def take() -> Lease | Busy | None:
+        taken.append(await ports.state.acquire(run_id, holder=holder, seconds=LEASE_SECONDS, create=create))
+        return taken[0]
+
+    try:
+        answer = await race.run(take(), patience=ports.grace)
+    except BaseException:
+        if taken and isinstance(taken[0], Lease):  # cancelled in the moment in which it was ours
+            with suppress(Exception):
+                await race.hurry(ports.state.release(run_id, taken[0].epoch))
+        raise
+    match answer:
         case None:
             raise UnknownRun(run_id)
         case Busy(retry_after):
