@@ -316,3 +316,43 @@ async def test_a_cancelled_prompt_lets_its_cancellation_through_and_can_be_conti
     assert ([], False, set()) == (unbalanced(heard.events), agent.state.is_streaming, leftovers())
     await agent.continue_()
     assert ["go", "", "worked", "done"] == [each.text for each in agent.state.messages]
+
+
+@pytest.mark.promise("P-10", "P-11")
+@pytest.mark.parametrize("how", ["cancel", "abort"])
+def test_a_prompt_may_be_ended_at_any_step_and_the_next_one_works(how: str) -> None:
+    """Whatever it was at: the agent is idle, holds nothing, and what it says next is whole."""
+
+    async def scene(steps: int) -> bool:
+        @tool(replay="safe")
+        async def work() -> str:
+            """Work."""
+            await asyncio.sleep(0)
+            return "worked"
+
+        replies = iter([call("work"), text("done"), text("next"), text("next")])
+        model = ScriptedModel([lambda _: next(replies)] * 9)
+        agent = Agent(model, tools=[work], ports=Ports(model, clock=LoopClock()))
+        heard = Heard(agent)
+        task = asyncio.ensure_future(agent.prompt("go"))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        if how == "abort":
+            agent.abort()
+        over = task.done() or (how == "cancel" and not task.cancel())
+        await asyncio.wait([task])
+        assert set() == leftovers()
+
+        await agent.prompt("again")
+
+        users = [each.text for each in agent.state.messages if each.role == "user"]
+        assert users in (["go", "again"], ["again"])
+        assert how == "cancel" or steps == 0 or users == ["go", "again"]
+        assert [] == unbalanced(heard.events)
+        assert set() == leftovers()
+        return over
+
+    steps = 0
+    while not run(scene(steps)):
+        steps += 1
+    assert steps > 20

@@ -371,30 +371,34 @@ class Agent:
         return await self._begin(())
 
     async def _begin(self, messages: Sequence[UserMessage], *, speak: bool = False) -> Outcome[str]:
-        self._session.runs += 1
         self._since = len(self.state.messages)
         self._resumed = False
         self._queue.begin(speak=speak)
         opening = Opening(self._ports.ids.new_id(), tuple(messages))  # its own, also beside another process's
-        return await self._drive(self._session.run_id(self._session.runs), opening)
+        return await self._drive(self._session.run_id(self._session.runs + 1), opening)
 
     async def _drive(self, run_id: str, opening: Opening | None, words: Sequence[Answer] = ()) -> Outcome[str]:
-        self._open, self._given_up = run_id, False
+        self._open, self._given_up = "", False
         turns = self._queue.turn
         if opening is None:
             self._queue.begin()
         if self._signal.is_set():
             self._queue.end("aborted")
         self._voice.begin(tuple(self.state.messages[: self._since]))
-        outcome = await open_and_drive(
-            *(self._definition(), self._run_ports()),
-            run_id=run_id,
-            opening=opening,
-            max_turns=turns + self.max_turns,
-            deadline=None,
-            words=words,
-            watch=self._queue,
-        )
+        try:
+            outcome = await open_and_drive(
+                *(self._definition(), self._run_ports()),
+                run_id=run_id,
+                opening=opening,
+                max_turns=turns + self.max_turns,
+                deadline=None,
+                words=words,
+                watch=self._queue,
+            )
+        finally:
+            if self._queue.opened or opening is None:
+                self._open = run_id
+                self._session.runs += opening is not None
         waits = isinstance(outcome, Suspended)
         self._open = run_id if waits else ""
         self._pending = outcome.pending if isinstance(outcome, Suspended) else ()

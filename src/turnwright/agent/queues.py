@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeAlias
 
 from attrs import frozen
 
-from turnwright.facts import Fact, InboxReceived, TurnStarted
+from turnwright.facts import Fact, InboxReceived, RunOpened, TurnStarted
 from turnwright.inbox import Cancel, FollowUp, Steer, Withdraw, Word
 from turnwright.messages import UserMessage
 
@@ -55,6 +55,8 @@ class Queue:
         """Which item has which position in the inbox of the run."""
         self._turn_to_speak = False
         self._ending = ""
+        self.opened = False
+        """Whether the journal holds the run."""
         self.turn = 0
         """The newest turn of the run."""
 
@@ -84,6 +86,7 @@ class Queue:
         """A run begins. With *speak* it has nothing to say itself: what is queued, also a follow-up, begins it."""
         self._turn_to_speak = speak
         self._ending = ""
+        self.opened = False
         self.turn = 0
         self._handed.clear()
         self._withdrawn.clear()
@@ -132,6 +135,8 @@ class Queue:
     def seen(self, fact: Fact) -> None:
         """Take a fact of the past."""
         match fact:
+            case RunOpened():
+                self.opened = True
             case InboxReceived(position, Steer(id=str() as id) | FollowUp(id=str() as id), ""):
                 self._places[position] = id
                 if id in self._items:
