@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
+import sqlite3
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from threading import Timer
 from typing import TypeAlias
@@ -16,17 +17,14 @@ import pytest
 
 from tests.cli.agents import DESK, TILL
 from tests.cli.conftest import Record
+from tests.cli.keeping import Kept, doubted, suspended
 from tests.cli.server import Messages, serving
 from tests.cli.terminal import TURNWRIGHT, WITHIN
-from turnwright import Decision, Ports, Suspended, resume_agent, run_agent
+from turnwright import Decision
 from turnwright.cli import main
-from turnwright.cli.loading import load
-from turnwright.evidence import Evidence
-from turnwright.facts import ApprovalDecided, CallResolved, Fact, InboxReceived, RunCancelled
-from turnwright.inbox import Approve, Word
-from turnwright.journal import decode
-from turnwright.testing import Reply, ScriptedModel, call, text
-from turnwright_adapters.sqlite import SqliteState
+from turnwright.facts import ApprovalDecided, CallResolved, InboxReceived, RunCancelled
+from turnwright.inbox import Approve
+from turnwright.testing import Reply, call, text
 
 REFUND: Sequence[Reply] = [call("refund", order="1042", cents=4500), text("It is on its way to you.")]
 
@@ -45,75 +43,6 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Iterator[Answering]:
     with serving(answer) as url:
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         yield heard
-
-
-class Kept:
-    """A run in a store: what it is called, and what the command line says of it."""
-
-    def __init__(self, path: Path, run_id: str) -> None:
-        self.path = path
-        self.run_id = run_id
-        self.state = ["--state", f"sqlite:{path}"]
-
-    def facts(self) -> list[Fact]:
-        """Everything that happened in it."""
-
-        async def read() -> list[Fact]:
-            async with SqliteState(self.path) as state:
-                entries = await state.load(self.run_id)
-            return [decode(each.kind, each.schema, each.body, position=each.seq) for each in entries]
-
-        return asyncio.run(read())
-
-    def words(self) -> list[Word]:
-        """Everything that was said to it."""
-
-        async def read() -> list[Word]:
-            async with SqliteState(self.path) as state:
-                return [word for _, word in await state.read(self.run_id)]
-
-        return asyncio.run(read())
-
-
-def suspended(path: Path, target: str, replies: Sequence[Reply]) -> Kept:
-    """Run an agent until it waits for approval, as another process would have done."""
-
-    async def run() -> str:
-        async with SqliteState(path) as state:
-            ports = Ports(model=ScriptedModel(replies), state=state)
-            outcome = await run_agent(load(target).definition, "My teapot broke", ports)
-            assert isinstance(outcome, Suspended)
-            return outcome.run_id
-
-    return Kept(path, asyncio.run(run()))
-
-
-class _Stop:
-    """Interrupts a run once a call of it was started."""
-
-    def __init__(self) -> None:
-        self.event = asyncio.Event()
-
-    def record(self, evidence: Evidence) -> None:
-        if evidence.kind == "call_started":
-            self.event.set()
-
-
-def doubted(path: Path, tool: str = "pay") -> Kept:
-    """Run an agent that pays and never hears whether it was done, until somebody must say so."""
-    replies = [call(tool), text("Paid.")]
-
-    async def run() -> str:
-        stop = _Stop()
-        async with SqliteState(path) as state:
-            ports = Ports(model=ScriptedModel(replies), state=state, telemetry=stop, cancellation=stop.event)
-            outcome = await run_agent(load(DESK).definition, "My teapot broke", ports)
-            again = Ports(model=ScriptedModel(replies), state=state)
-            outcome = await resume_agent(load(DESK).definition, outcome.run_id, again)
-            assert isinstance(outcome, Suspended) and outcome.reason == "in-doubt"
-            return outcome.run_id
-
-    return Kept(path, asyncio.run(run()))
 
 
 def turnwright(*words: str) -> tuple[int, str, str]:
@@ -318,6 +247,20 @@ def test_a_call_is_decided_once(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
     assert ([0, 2], 1) == (codes, len(kept.words()))
     assert "no call '1.0' waits for approval; none does now" in capsys.readouterr().err
+
+
+@pytest.mark.promise("N-09")
+def test_no_call_is_approved_in_a_journal_that_was_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody says yes to arguments that are not those that were asked about."""
+    kept = suspended(tmp_path / "runs.db", DESK, REFUND)
+    with closing(sqlite3.connect(kept.path)) as meddle, meddle:
+        dearer = "CAST(replace(CAST(body AS TEXT), '4500', '9500') AS BLOB)"
+        meddle.execute(f"UPDATE journal SET body = {dearer} WHERE kind = 'CallAdmitted'")
+
+    code = main(["approve", kept.run_id, "1.0", *kept.state])
+
+    told = "turnwright: journal entry 5: the evidence is not that of this CallAdmitted\n"
+    assert (1, [], told) == (code, kept.words(), capsys.readouterr().err)
 
 
 def test_a_run_that_has_ended_hears_nothing_and_tells_its_answer_again(

@@ -19,6 +19,7 @@ from turnwright.cli.models import DEFAULT, PROVIDERS, Answers
 from turnwright.cli.resume import ResumeCommand, resume
 from turnwright.cli.run import RunCommand, run
 from turnwright.cli.runs import RunsCommand, runs
+from turnwright.cli.why import WhyCommand, why
 from turnwright.cli.words import CallWord, RunWord, say, say_about_call, spoken, value_of
 from turnwright.heads import RunStatus
 from turnwright.inbox import Approve, Cancel, Deny, Resolve, Steer
@@ -187,6 +188,22 @@ def runs_command(
     """List the runs of a store, those that were written to last first."""
     command = RunsCommand(state=state, status=status, definition=definition, since=since, limit=limit, json=json)
     return lambda loop, screen: runs(command, loop=loop, screen=screen)
+
+
+@app.command(name="why")
+def why_command(
+    run_id: Run,
+    /,
+    *,
+    state: Kept,
+    json: Annotated[bool, Parameter(help="One JSON object, with everything in full.")] = False,
+) -> Work:
+    """Tell what happened in a run and what it waits for, from its journal and its evidence.
+
+    Exit codes: 0 if the evidence holds together, 1 if it was changed somewhere.
+    """
+    command = WhyCommand(state=state, run_id=run_id, json=json)
+    return lambda loop, screen: why(command, loop=loop, screen=screen)
 
 
 @app.command(name="approve")

@@ -131,6 +131,11 @@ class Screen:
         """Say something that is neither the model's nor a tool's."""
         self._print(text, style="dim")
 
+    def answer(self, line: bytes) -> None:
+        """Give a program one line on the standard output, which is its alone."""
+        sys.stdout.buffer.write(line)
+        sys.stdout.flush()
+
     def line(self, line: str) -> None:
         """Show one line of a list or an account."""
         self._print(visible(line))

@@ -16,8 +16,8 @@ from turnwright.cli.visible import one_line
 from turnwright.decide import receive
 from turnwright.definition import AgentDefinition
 from turnwright.errors import JournalError
-from turnwright.evidence import Entry
-from turnwright.facts import Fact, InboxReceived
+from turnwright.evidence import Entry, verify
+from turnwright.facts import Fact, InboxReceived, RunOpened
 from turnwright.inbox import Word
 from turnwright.journal import ENDINGS, decode
 from turnwright.ports import State
@@ -49,6 +49,12 @@ class History:
     def has_ended(self) -> bool:
         """Whether there will be no more entries."""
         return self.entries[-1].kind in ENDINGS
+
+    def verify(self) -> str:
+        """Check the evidence, and the facts against it if all can be read. Return its head, or raise JournalError."""
+        facts = [(fact, entry.body) for fact, entry in zip(self.facts, self.entries, strict=True) if fact is not None]
+        salt = facts[0][0].salt if facts and isinstance(facts[0][0], RunOpened) else ""
+        return verify([entry.evidence for entry in self.entries], facts if self.flaw is None else (), salt=salt)
 
     def state(self) -> RunState:
         """Fold the run, and then the words that wait, as its next owner will. JournalError for what is flawed."""

@@ -12,7 +12,7 @@ from turnwright.definition import AnyDefinition
 from turnwright.messages import Usage
 from turnwright.outcomes import Cancelled, Completed, Failed, Outcome, Pending, Suspended
 
-__all__ = ["as_json", "explanation", "next_words", "short_id", "summary"]
+__all__ = ["as_json", "explanation", "next_words", "short_id", "summary", "used"]
 
 MODEL_HINTS: Final[Mapping[str, str]] = {
     "auth": "; check the key in the environment",
@@ -60,7 +60,7 @@ def as_json(definition: AnyDefinition, outcome: Outcome[object], *, label: str, 
 
 def summary(outcome: Outcome[object], *, seconds: float) -> str:
     """Return one line: how it stands, what it used, how long it took."""
-    return f"{type(outcome).__name__.lower()} in {seconds:.1f} s; {_used(outcome.usage)}"
+    return f"{type(outcome).__name__.lower()} in {seconds:.1f} s; {used(outcome.usage)}"
 
 
 def explanation(outcome: Outcome[object]) -> str:
@@ -125,7 +125,8 @@ def _remedy(outcome: Suspended) -> str:
             assert_never(outcome.reason)
 
 
-def _used(usage: Usage) -> str:
+def used(usage: Usage) -> str:
+    """Return in one line what was used."""
     parts = [
         _count(usage.requests, "request"),
         f"{usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens:,} tokens in",

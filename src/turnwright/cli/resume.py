@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from typing import Final
 
@@ -69,8 +68,7 @@ def resume(command: ResumeCommand, *, loop: EventLoop, screen: Screen) -> int:
     tell_next(outcome, target=command.target, store=command.state, screen=screen)
     if command.json:
         line = as_json(definition, outcome, label="", model=name, seconds=attended.seconds)
-        sys.stdout.buffer.write(line)
-        sys.stdout.flush()
+        screen.answer(line)
     interrupted = attended.interrupted and isinstance(outcome, Suspended)
     return worst([exit_code(outcome), *([INTERRUPTED] if interrupted else [])])
 

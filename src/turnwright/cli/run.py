@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 from attrs import frozen
 
 from turnwright.cli.attended import Answer, attend
@@ -64,8 +62,7 @@ def run(command: RunCommand, *, loop: EventLoop, screen: Screen) -> int:
             tell_next(outcome, target=command.target, store=command.state, screen=screen)
         if command.json:
             line = as_json(target.definition, outcome, label=label, model=name, seconds=seconds)
-            sys.stdout.buffer.write(line)
-            sys.stdout.flush()
+            screen.answer(line)
         results.append((label, outcome))
         codes.append(exit_code(outcome))
         if attended.interrupted and (isinstance(outcome, Suspended) or len(results) < len(inputs)):

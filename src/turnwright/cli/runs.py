@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from datetime import datetime
 from typing import Final
@@ -41,10 +40,9 @@ def runs(command: RunsCommand, *, loop: EventLoop, screen: Screen) -> int:
     found = loop.run(state.runs(status=command.status, definition=command.definition, since=since, limit=command.limit))
     for head in found:
         if command.json:
-            sys.stdout.buffer.write(encode(plain(head)) + b"\n")
+            screen.answer(encode(plain(head)) + b"\n")
         else:
             screen.line(_told(head))
-    sys.stdout.flush()
     if not found:
         screen.note(f"no such run in {named(command.state)}")
     return COMPLETED

@@ -96,6 +96,7 @@ def value_of(text: str) -> object:
 
 def _open(history: History) -> RunState:
     run = history.state()
+    history.verify()  # what is shown and decided over is what was written
     if run.ended is not None:
         ending = type(run.ended).__name__.removeprefix("Run").lower()
         raise CommandError(f"run {history.run_id} is {ending}: it hears nothing any more")
