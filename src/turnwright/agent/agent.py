@@ -160,6 +160,7 @@ class Agent:
         self._listeners: dict[Listener, None] = {}
         self._signal = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[object] | None = None
         self._deaf: set[Listener] = set()
         """The listeners that did not settle after the abort of this run."""
         self._idle: asyncio.Event | None = None
@@ -337,7 +338,7 @@ class Agent:
         self._refuse_while_busy("continue_" if messages is None else "prompt")
         self._idle = asyncio.Event()
         self._signal = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         self._deaf.clear()
         self.state.is_streaming = True
         try:
@@ -537,7 +538,7 @@ class Agent:
         for listener in [each for each in self._listeners if each not in self._deaf]:
             try:
                 said = listener(event, self._signal)
-                if isinstance(event, MessageUpdate):
+                if isinstance(event, MessageUpdate) and not self._is_leaving:
                     await awaited(said)  # there are many, and a piece may be missed
                 elif inspect.isawaitable(said):
                     await self._settled(listener, said)
@@ -553,10 +554,10 @@ class Agent:
             raise interrupted
 
     async def _settled(self, listener: Listener, said: Awaitable[object]) -> None:
-        """Wait for a listener. One that takes more than its share of the grace after an abort is told no more of it."""
+        """Wait for a listener. One that takes more than its share of the grace on the way out is told no more of it."""
         task = asyncio.ensure_future(said)
         try:
-            await asyncio.wait([task], timeout=self.patience if self._signal.is_set() else None)
+            await asyncio.wait([task], timeout=self.patience if self._is_leaving else None)
         except asyncio.CancelledError:
             await asyncio.wait([task], timeout=self.patience)
             raise
@@ -565,12 +566,17 @@ class Agent:
                 self._deaf.add(listener)
                 await end([task], self.patience)
         if listener in self._deaf:
-            raise TimeoutError("it did not settle after the abort")
+            raise TimeoutError("it did not settle on the way out")
         task.result()
 
     def _report(self, event: LifecycleEvent, error: BaseException) -> None:
         told = {"message": f"a listener failed on {event.type}; the run goes on", "exception": error}
         asyncio.get_running_loop().call_exception_handler(told)
+
+    @property
+    def _is_leaving(self) -> bool:
+        """Whether the run was aborted, or its prompt cancelled."""
+        return self._signal.is_set() or (self._task is not None and self._task.cancelling() > 0)
 
     @property
     def patience(self) -> float:
