@@ -30,6 +30,9 @@ __all__ = ["LocalEnvironment"]
 GRACE: Final = 2.0
 """Seconds that a program has between being asked to end and being killed."""
 
+DYING: Final = 10.0
+"""Seconds that killed programs may take to be gone: only one that the kernel itself holds up takes as long."""
+
 DRAIN: Final = 0.2
 """Seconds of silence after which the output of an exited program is taken for all of it."""
 
@@ -196,7 +199,7 @@ class LocalEnvironment:
                         await process.wait()
         finally:
             _signal(process.pid, signal.SIGKILL)
-            late = asyncio.get_running_loop().time() + self._grace
+            late = asyncio.get_running_loop().time() + DYING
             # Also what has left the group; a round may find what was started while the last one looked.
             while (survivors := _survivors(mark, process.pid)) and asyncio.get_running_loop().time() < late:
                 for pid in survivors:
