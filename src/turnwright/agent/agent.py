@@ -166,6 +166,7 @@ class Agent:
         self._idle: asyncio.Event | None = None
         """Set when the work that goes on has settled; None while there is none."""
         self._loaded = False
+        self._given = tuple(messages)
         self._unkept: list[Word] = []
         self._keeping = asyncio.Lock()
         self._open = ""
@@ -312,8 +313,11 @@ class Agent:
     async def load(self) -> None:
         """Read what is new in the session from the state port; `prompt` and `continue_` do it by themselves."""
         await self._catch_up()
-        if not self._keeps or (self._loaded and not await self._session.is_behind()):
+        if not self._keeps or (self._loaded and not await self._session.is_behind(self._open, self._queue.length)):
             return
+        if self._loaded and self._open:  # what was read of it is not its end: read all anew
+            self._session.runs = 0
+            self.state.messages = self._given
         self._loaded = True
         lifecycle = Lifecycle(self._reduce)
 

@@ -57,6 +57,8 @@ class Queue:
         self._ending = ""
         self.opened = False
         """Whether the journal holds the run."""
+        self.length = 0
+        """How much of the journal was seen."""
         self.turn = 0
         """The newest turn of the run."""
 
@@ -87,6 +89,7 @@ class Queue:
         self._turn_to_speak = speak
         self._ending = ""
         self.opened = False
+        self.length = 0
         self.turn = 0
         self._handed.clear()
         self._withdrawn.clear()
@@ -134,6 +137,7 @@ class Queue:
 
     def seen(self, fact: Fact) -> None:
         """Take a fact of the past."""
+        self.length += 1
         match fact:
             case RunOpened():
                 self.opened = True

@@ -89,9 +89,9 @@ class Session:
         queue.recall([*waiting.values()])
         return first
 
-    async def is_behind(self) -> bool:
-        """Whether somebody else went on with the session."""
-        return bool(await self._ports.state.load(self.run_id(self.runs + 1)))
+    async def is_behind(self, run_id: str, length: int) -> bool:
+        """Whether somebody else went on: with run *run_id*, of which *length* entries are known, or with the next."""
+        return bool(await self._ports.state.load(run_id or self.run_id(self.runs + 1), length if run_id else 0))
 
     async def post(self, definition: AnyDefinition, word: Word) -> None:
         """Put *word* where it outlives this process."""
