@@ -194,9 +194,12 @@ def _calls(definition: AnyDefinition, state: RunState) -> Wave:
     allowance = definition.limits.tool_calls
     left = len(state.calls) if allowance is None else allowance - state.tool_calls
     denied = earlier_open = held = False
+    room = definition.limits.calls_at_once
     for call in state.calls:
         if call.result is not None:
             continue
+        if room is not None and sum([isinstance(command, ExecuteCall) for command in commands]) >= room:
+            break
         assert call.admitted is not None
         tool = definition.toolbox.get(call.admitted.name)
         if call.doubt is None and call.admitted.contract not in ("", definition.contracts.get(call.admitted.name)):

@@ -169,6 +169,7 @@ _LIMITS: Final[tuple[tuple[str, Rule], ...]] = (
     ("output_tokens", optional(COUNT)),
     ("tool_calls", optional(COUNT)),
     ("calls_per_turn", SIZE),
+    ("calls_at_once", optional(SIZE)),
     ("argument_bytes", SIZE),
     ("output_bytes", SIZE),
     ("model_seconds", SECONDS),
@@ -184,6 +185,8 @@ class Limits:
     output_tokens: int | None = None
     tool_calls: int | None = None
     calls_per_turn: int = 64
+    calls_at_once: int | None = None
+    """How many calls of a turn run together; the next so many start when these have ended."""
     argument_bytes: int = 262_144
     output_bytes: int = 262_144
     """How much of one tool result the model is shown; the rest is cut and marked."""
