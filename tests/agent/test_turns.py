@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from tests.agent.listening import Heard
-from turnwright import Block, ModelError, Rewrite, ToolContext, ToolOutput, tool
+from tests.driver.virtual import LoopClock, leftovers, run
+from turnwright import Block, Limits, ModelError, Ports, Rewrite, ToolContext, ToolOutput, tool
 from turnwright.agent import Agent, NextTurn, Signal, ToolCallContext, TurnContext
 from turnwright.lifecycle import ToolExecutionEnd, ToolExecutionStart
 from turnwright.messages import AssistantMessage, Image, Message, Text, ToolCall, ToolMessage, UserMessage
@@ -606,3 +607,77 @@ async def test_the_bound_of_a_prompt_drops_nothing_that_was_said() -> None:
 
     assert (2, 2, ["hurry"]) == (len(model.requests), len(results(agent)), [q.messages[0].text for q in agent.queued])
     assert ("max_turns", "agent_end(5)") == (agent.state.error_message, heard.order[-1])
+
+
+# --- bounds
+
+
+@pytest.mark.promise("P-05", "P-15")
+@pytest.mark.parametrize(("bound", "most"), [(1, 1), (2, 2), (None, 5)])
+async def test_no_more_calls_run_at_once_than_the_limit_says(bound: int | None, most: int) -> None:
+    """Section 7, weak point 10: all of them run, and their results are in the order of the calls."""
+    at_work = highest = 0
+
+    @tool(replay="safe")
+    async def work(n: int) -> int:
+        """Work."""
+        nonlocal at_work, highest
+        at_work += 1
+        highest = max(highest, at_work)
+        await asyncio.sleep(0)
+        at_work -= 1
+        return n
+
+    agent = Agent(
+        ScriptedModel([[call("work", n=n) for n in range(5)], text("done")]),
+        tools=[work],
+        limits=Limits(calls_at_once=bound),
+    )
+    heard = Heard(agent)
+
+    await agent.prompt("go")
+
+    assert (most, [*"01234"]) == (highest, [each.text for each in results(agent)])
+    assert ["turn_end(5)", "turn_end(0)"] == [word for word in heard.order if word.startswith("turn_end")]
+
+
+@pytest.mark.promise("P-15")
+@pytest.mark.case("con-04", "con-01")
+def test_a_call_that_takes_too_long_is_an_error_and_its_siblings_are_as_they_were() -> None:
+    """Its cleanup has the grace and no more; a sibling that raises or works is not touched."""
+
+    @tool(replay="safe", timeout=0.05)
+    async def slow() -> str:
+        """Be slow, and slow to clean up."""
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(30)
+        return "never"
+
+    @tool(replay="safe")
+    async def raises() -> str:
+        """Raise."""
+        raise RuntimeError("boom")
+
+    @tool(replay="safe")
+    async def steady() -> str:
+        """Be steady."""
+        await asyncio.sleep(0.5)
+        return "steady"
+
+    async def scene() -> None:
+        model = ScriptedModel([[call("slow"), call("raises"), call("steady")], text("done")])
+        agent = Agent(model, tools=[slow, raises, steady], ports=Ports(model, clock=LoopClock(), grace=1.0))
+        began = asyncio.get_running_loop().time()
+
+        await agent.prompt("go")
+
+        assert asyncio.get_running_loop().time() - began < 1.2
+        assert [("slow timed out after 0.05 s", True), ("boom", True), ("steady", False)] == [
+            (each.text, each.is_error) for each in results(agent)
+        ]
+        await asyncio.sleep(60)
+        assert set() == leftovers()
+
+    run(scene())
