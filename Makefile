@@ -6,10 +6,13 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 # Parts that a checkout may lack.
 TYPED := $(wildcard tests/typing examples)
 
-.PHONY: run test check format coverage proof bench baseline clean
+.PHONY: run demo-crash test check format coverage proof bench baseline clean
 
 run: .venv/run.stamp
 	$(BIN)/turnwright run examples/support_desk.py examples/inbox.mbox $(ARGS) || [ $$? -eq 3 ]  # 3: a refund waits
+
+demo-crash: .venv/run.stamp
+	@$(BIN)/python examples/demo_crash.py
 
 test: check
 	$(BIN)/pytest $(ARGS)

@@ -59,6 +59,8 @@ class Screen:
         self._err = _console(stderr=True)
         self.text_style: str | None = None
         """How the model's text looks. Faint where it is but the making of an output that is shown after it."""
+        self.settled: frozenset[str] = frozenset()
+        """The calls whose results are known before the run goes on. They are not shown as starting: none runs again."""
         self._spinner: Status | None = None
         self._in_line = False
         """Whether the last thing shown was text that has not ended its line."""
@@ -189,6 +191,8 @@ class Screen:
     # --- the parts
 
     def _start_call(self, call: ToolExecutionStart) -> None:
+        if call.tool_call_id in self.settled:
+            return
         self._print(f"{self._arrows[0]} {visible(call.tool_name)} {one_line(call.arguments)}", style="cyan")
         self._running[call.tool_call_id] = call.tool_name
         self._wait_for_tools()

@@ -63,8 +63,11 @@ def summary(outcome: Outcome[object], *, seconds: float) -> str:
     return f"{type(outcome).__name__.lower()} in {seconds:.1f} s; {used(outcome.usage)}"
 
 
-def explanation(outcome: Outcome[object]) -> str:
-    """Return in one line why the run did not complete and what to do; empty if it did."""
+def explanation(outcome: Outcome[object], *, kept: bool = False) -> str:
+    """Return in one line why the run did not complete and what to do; empty if it did.
+
+    What is *kept* in a store can be gone on with, all else only run again.
+    """
     match outcome:
         case Completed():
             return ""
@@ -74,7 +77,7 @@ def explanation(outcome: Outcome[object]) -> str:
         case Cancelled():
             return f"cancelled{f': {outcome.reason}' if outcome.reason else ''}"
         case Suspended():
-            return f"suspended ({outcome.reason}): {_remedy(outcome)}"
+            return f"suspended ({outcome.reason}): {_remedy(outcome, kept=kept)}"
         case _:
             assert_never(outcome)
 
@@ -99,12 +102,16 @@ def short_id(pending: Pending) -> str:
     return pending.effect_id.rpartition(":")[2]
 
 
-def _remedy(outcome: Suspended) -> str:
+def _remedy(outcome: Suspended, *, kept: bool) -> str:
     match outcome.reason:
+        case "approval" if kept:
+            return "nobody has answered; say turnwright approve or deny, then resume it"
         case "approval":
             return "nobody has answered; run it on a terminal, or answer all with --yes or --no"
         case "cancelled" if not outcome.pending:
-            return "interrupted; nothing of it runs any more"
+            return f"interrupted; {'resume goes on with it' if kept else 'nothing of it runs any more'}"
+        case "in-doubt" | "cancelled" if kept:
+            return "a call was started and its result is unknown; find out, say turnwright resolve, then resume it"
         case "in-doubt" | "cancelled":
             return "a call was started and its result is unknown; find out whether it took effect before you run again"
         case "budget" if outcome.detail == "deadline":

@@ -55,6 +55,8 @@ def resume(command: ResumeCommand, *, loop: EventLoop, screen: Screen) -> int:
     if isinstance(opened, RunOpened) and opened.definition != definition.name:
         whose = f"run {command.run_id} is of agent {opened.definition!r}, and {command.target} is {definition.name!r}"
         raise CommandError(f"{whose}; name the agent that began it")
+    calls = history.state().calls
+    screen.settled = frozenset([call.part.id for call in calls if call.result is not None])
     name, model = choose(command.answers, target.recording, loop=loop, screen=screen)
     screen.note(f"{one_line(definition.name)} with {name}")
     if definition.output_spec is not None:
@@ -64,7 +66,7 @@ def resume(command: ResumeCommand, *, loop: EventLoop, screen: Screen) -> int:
     outcome = attended.outcome
     if history.has_ended and isinstance(outcome, Completed) and definition.output_spec is None:
         screen.text(str(outcome.output))
-    tell(outcome, attended.seconds, definition=definition, screen=screen)
+    tell(outcome, attended.seconds, definition=definition, screen=screen, kept=True)
     tell_next(outcome, target=command.target, store=command.state, screen=screen)
     if command.json:
         line = as_json(definition, outcome, label="", model=name, seconds=attended.seconds)

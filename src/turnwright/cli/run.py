@@ -57,7 +57,7 @@ def run(command: RunCommand, *, loop: EventLoop, screen: Screen) -> int:
             require="none" if state is None else "process",
         )
         outcome, seconds = attended.outcome, attended.seconds
-        tell(outcome, seconds, definition=target.definition, screen=screen)
+        tell(outcome, seconds, definition=target.definition, screen=screen, kept=state is not None)
         if command.state is not None:
             tell_next(outcome, target=command.target, store=command.state, screen=screen)
         if command.json:
@@ -81,7 +81,9 @@ def tell_next(outcome: Outcome[object], *, target: str, store: str, screen: Scre
         screen.note(f"  {words}")
 
 
-def tell(outcome: Outcome[object], seconds: float, *, definition: AnyDefinition, screen: Screen) -> None:
+def tell(
+    outcome: Outcome[object], seconds: float, *, definition: AnyDefinition, screen: Screen, kept: bool = False
+) -> None:
     """Show what a run gave, or why it gave nothing and what can be done."""
     match outcome:
         case Completed(output=output) if definition.output_spec is not None:
@@ -92,5 +94,5 @@ def tell(outcome: Outcome[object], seconds: float, *, definition: AnyDefinition,
         case _:
             pass
     screen.note(summary(outcome, seconds=seconds))
-    if why := explanation(outcome):
+    if why := explanation(outcome, kept=kept):
         screen.error(why)
