@@ -117,6 +117,7 @@ class GeminiModel(HttpModel):
         check_choice(request)
         stream = self._streams(request)
         options = options_of(request, "contents", "systemInstruction", "tools", "toolConfig")
+        options.pop("parallel_tool_calls", None)  # the dialect has no word for it
         if (budget := take_common(options).budget) is not None:
             thinking: dict[str, object] = {"thinkingBudget": budget}
             options.setdefault("thinkingConfig", thinking | ({"includeThoughts": True} if budget else {}))
