@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Final
 
+from tests.benchmarks.agents import aborts, agent_deltas, prompts
 from tests.benchmarks.crowd import crowd
 from tests.benchmarks.definitions import definitions
 from tests.benchmarks.durable import durable, durable_on_postgres
@@ -30,6 +31,9 @@ WORKLOADS: Final[dict[str, Callable[[Effort], Coroutine[object, object, list[Row
     "durable": durable,
     "postgres": durable_on_postgres,
     "deltas": deltas,
+    "prompt": prompts,
+    "listeners": agent_deltas,
+    "abort": aborts,
     "http": http_turns,
     "sse": chunks,
 }
