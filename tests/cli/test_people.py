@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -15,16 +16,18 @@ from typing import TypeAlias
 
 import pytest
 
-from tests.cli.agents import DESK, TILL
+from tests.cli.agents import DESK, NESTED, TILL
 from tests.cli.conftest import Record
 from tests.cli.keeping import Kept, doubted, suspended
 from tests.cli.server import Messages, serving
 from tests.cli.terminal import TURNWRIGHT, WITHIN
-from turnwright import Decision
+from turnwright import Decision, Ports, run_agent
 from turnwright.cli import main
-from turnwright.facts import ApprovalDecided, CallResolved, InboxReceived, RunCancelled
+from turnwright.cli.loading import load
+from turnwright.facts import ApprovalDecided, CallResolved, InboxReceived, RunCancelled, RunCompleted
 from turnwright.inbox import Approve
-from turnwright.testing import Reply, call, text
+from turnwright.testing import Reply, ScriptedModel, call, text
+from turnwright_adapters.sqlite import SqliteState
 
 REFUND: Sequence[Reply] = [call("refund", order="1042", cents=4500), text("It is on its way to you.")]
 
@@ -117,6 +120,76 @@ def test_a_denial_is_recorded_and_told_to_the_model(record: Record, tmp_path: Pa
     decided = [each for each in kept.facts() if isinstance(each, ApprovalDecided)]
     assert (0, 0) == (denied, resumed)
     assert [(False, "ben", "it was insured")] == [(each.approved, each.by, each.reason) for each in decided]
+
+
+@pytest.mark.promise("N-07", "N-09")
+@pytest.mark.case("app-09")
+def test_a_call_that_is_refused_beside_one_that_waits_is_not_asked_about(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the one that waits is listed; after the resume each has its one result, and the output is typed."""
+    both = [call("final_result", value="not-an-int"), call("refund", order="1042", cents=1)]
+    kept = suspended(tmp_path / "runs.db", f"{DESK}:summing", [both])
+    heard: list[Messages] = []
+
+    def answer(messages: Messages) -> Iterator[str]:
+        heard.append(messages)
+        yield "42"
+
+    with serving(answer) as url:
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        resume = ["resume", f"{DESK}:summing", kept.run_id, "-m", "openai:parrot", "--json", *kept.state]
+        waits = main(resume)
+        pending = json.loads(capfdbinary.readouterr().out)["pending"]
+        approved = main(["approve", kept.run_id, "1.1", *kept.state])
+        capfdbinary.readouterr()
+        resumed = main(resume)
+
+    results = [each["content"] for each in heard[0] if each["role"] == "tool"]
+    assert (3, 0, 0, 1) == (waits, approved, resumed, len(heard))
+    assert [f"{kept.run_id}:1.1"] == [each["effect_id"] for each in pending]
+    assert ["there is no tool 'final_result'; available tools: refund", "paid 1 back for 1042"] == results
+    assert 42 == json.loads(capfdbinary.readouterr().out)["output"]
+
+
+@pytest.mark.promise("N-05", "N-09")
+@pytest.mark.case("app-15")
+@pytest.mark.parametrize(
+    ("word", "done", "answer"),
+    [(["approve"], ["one"], "did one"), (["deny", "--reason", "not now"], [], "denied: not now")],
+)
+def test_an_approval_in_a_run_within_a_run_is_found_and_answered(
+    word: Sequence[str],
+    done: Sequence[str],
+    answer: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The innermost run is a run of the store like any other; answered, the outermost goes on through all."""
+    path = tmp_path / "runs.db"
+    monkeypatch.setenv("RUNS", str(path))
+    monkeypatch.setenv("DONE", str(tmp_path / "done"))
+    target = load(NESTED)
+
+    async def pause() -> str:
+        async with SqliteState(path) as state:
+            model = ScriptedModel([call("ask_middle", words="one")])
+            ports = Ports(model=model, state=state, cancellation=target.module.stop)
+            return (await run_agent(target.definition, "Do it", ports)).run_id
+
+    kept = Kept(path, asyncio.run(pause()))
+    main(["runs", "--status", "suspended", "--definition", "inner", *kept.state])
+    waiting = capsys.readouterr().out.split()[0]
+    said = main([*word, waiting, "1.0", *kept.state])
+    with serving(lambda messages: [messages[-1]["content"]]) as url:
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        resumed = main(["resume", NESTED, kept.run_id, "-m", "openai:parrot", *kept.state])
+
+    happened = tmp_path / "done"
+    assert (0, 0) == (said, resumed)
+    assert list(done) == (happened.read_text(encoding="utf-8").splitlines() if happened.exists() else [])
+    assert RunCompleted(answer) == kept.facts()[-1]
 
 
 @pytest.mark.promise("I-07")

@@ -45,3 +45,5 @@ def block() -> str:
 definition = AgentDefinition("desk", "You answer mails.", tools=[look_up, refund, pay, charge, block])
 
 counting = AgentDefinition("counting", "You count.", input=list[int], output=dict[str, int])
+
+summing = AgentDefinition("summing", "You sum up.", output=int, tools=[refund])
