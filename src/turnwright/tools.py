@@ -131,7 +131,8 @@ class ToolContext:
 class Tool(Generic[P, R_co]):
     """A function under a contract. Call it like the function it wraps; the engine runs it only after admission.
 
-    *timeout* is in seconds. *max_failures* is how often in a row the tool may fail before further calls are refused.
+    *label* is what people are shown, the name by default. *timeout* is in seconds. *max_failures* is how often in a row
+    the tool may fail before further calls are refused.
     *policy* names what the execution policy port must be able to enforce. *cost* is reserved per call, by budget axis.
     """
 
@@ -139,6 +140,7 @@ class Tool(Generic[P, R_co]):
     parameters: Parameters = field(repr=False)
     name: str
     description: str
+    label: str = ""
     output: Schema[object] | None = field(default=None, repr=False)
     capability: str = ""
     approval: Approval = "none"
@@ -165,6 +167,7 @@ class Tool(Generic[P, R_co]):
         while isinstance(target, partial):
             target = target.func
             is_async = is_async or inspect.iscoroutinefunction(target)
+        object.__setattr__(self, "label", self.label or self.name)
         object.__setattr__(self, "is_async", is_async)
         object.__setattr__(self, "spec", ToolSpec(self.name, self.description, self.parameters.schema.document))
 
@@ -203,6 +206,7 @@ _RULES: Final[tuple[tuple[str, Rule], ...]] = (
         (lambda value: value not in TOOL_CHOICES, f"none of {', '.join(TOOL_CHOICES)}: they are words of tool_choice"),
     ),
     ("description", TEXT),
+    ("label", TEXT),
     ("capability", CAPABILITY),
     ("approval", (_is_approval, "none, required, a level of 1 or more, or a plain predicate")),
     ("replay", one_of("never", "safe", "idempotent")),
@@ -236,6 +240,7 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
+    label: str = "",
     parameters: Mapping[str, object] | None = None,
     output: object = None,
     capability: str | None = None,
