@@ -272,6 +272,9 @@ class Lifecycle:
             case RunCancelled():
                 self._give_up(fact.in_doubt)
                 self._rest()
+            case RunFailed(fault) if fault.code == "boundary":
+                self._fail(f"{fault.code}: {fault.message}")
+                self._rest()
             case RunSuspended() | RunCompleted() | RunFailed():
                 self._rest()
             case _:
@@ -315,6 +318,15 @@ class Lifecycle:
         why: StopReason = "aborted" if fact.kind == "cancelled" else "error"
         error = f"{fact.kind}: {fact.message}"
         self._answer = AssistantMessage(fact.parts, why, fact.usage, error=error)
+        self._produced.append(self._answer)
+        self._finish_speaking(self._answer, error)
+
+    def _fail(self, error: str) -> None:
+        """A failure between two turns is told as an answer that is one, in a turn of its own."""
+        self._end_turn()
+        self._calls, self._answer = [], AssistantMessage((), "error", error=error)
+        self._start_turn()
+        self._say(self._turn + 1, 1)
         self._produced.append(self._answer)
         self._finish_speaking(self._answer, error)
 
