@@ -9,6 +9,7 @@ import pytest
 
 from tests.agent.listening import Heard
 from tests.driver.virtual import LoopClock, leftovers, run
+from tests.laws.test_balance import unbalanced
 from turnwright import Block, Limits, ModelError, Ports, Rewrite, ToolContext, ToolOutput, tool
 from turnwright.agent import Agent, NextTurn, Signal, ToolCallContext, TurnContext
 from turnwright.lifecycle import ToolExecutionEnd, ToolExecutionStart
@@ -83,6 +84,29 @@ async def test_a_sequential_tool_overlaps_with_no_other_call(sequential: bool, m
 
     assert most == highest
     assert ["plain", "marked", "plain"] == [each.name for each in results(agent)]
+
+
+@pytest.mark.promise("P-05")
+async def test_a_sequential_call_parts_the_others_into_waves() -> None:
+    """Section 7, weak point 10: those before it run together, and so do those after it."""
+    steps: list[str] = []
+
+    async def work(n: int) -> str:
+        """Work."""
+        steps.append(f"{n}+")
+        await asyncio.sleep(0)
+        steps.append(f"{n}-")
+        return "worked"
+
+    plain = tool(replay="safe", name="plain", label="A plain one")(work)
+    marked = tool(replay="safe", name="marked", sequential=True)(work)
+    calls = [call(name, n=n) for n, name in enumerate(["plain", "plain", "marked", "plain", "plain"])]
+    agent = Agent(ScriptedModel([calls, text("done")]), tools=[plain, marked])
+
+    await agent.prompt("go")
+
+    assert ["0+", "1+", "0-", "1-", "2+", "2-", "3+", "4+", "3-", "4-"] == steps
+    assert ["A plain one", "marked"] == [each.label for each in agent.state.tools]
 
 
 @pytest.mark.promise("P-06")
@@ -583,8 +607,12 @@ async def test_a_hook_between_turns_that_fails_is_told_and_not_raised(hook: str)
 
     await agent.prompt("go")
 
-    assert "boundary: boundary failed: no idea" == agent.state.error_message
-    assert heard.order[-1].startswith("agent_end(")
+    last = agent.state.messages[-1]
+    assert isinstance(last, AssistantMessage)
+    assert ("error", "boundary: boundary failed: no idea") == (last.stop_reason, last.error)
+    assert last.error == agent.state.error_message
+    assert ["turn_end(0)", f"agent_end({len(agent.state.messages)})"] == heard.order[-2:]
+    assert [] == unbalanced(heard.events)
 
 
 @pytest.mark.case("loo-03")
