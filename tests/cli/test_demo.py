@@ -14,6 +14,7 @@ from threading import Timer
 import pytest
 
 from tests.cli.terminal import WITHIN
+from turnwright.cli import main
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,7 +47,9 @@ def playing(folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.promise("T-01", "I-07")
-def test_the_demonstration_pays_once_and_is_what_the_readme_shows(tmp_path: Path) -> None:
+def test_the_demonstration_pays_once_and_is_what_the_readme_shows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The lease of the killed process is let run out at once; all else is the real thing, kill -9 included."""
     shown = ""
 
@@ -55,6 +58,10 @@ def test_the_demonstration_pays_once_and_is_what_the_readme_shows(tmp_path: Path
         for line in demo.stdout:
             shown += line
             if line.startswith("# Its lease"):
+                capsys.readouterr()
+                run_id = re.findall(r"^run (\S+)$", shown, re.MULTILINE)[0]
+                assert 0 == main(["why", run_id, "--state", f"sqlite:{tmp_path / 'runs.db'}"])
+                assert "call 1.0 (pay) was started and has no result yet; its " in capsys.readouterr().out
                 with closing(sqlite3.connect(tmp_path / "runs.db")) as meddle, meddle:
                     meddle.execute("UPDATE runs SET expires = 0")
         ended = demo.wait(WITHIN)

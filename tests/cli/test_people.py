@@ -8,6 +8,7 @@ import os
 import re
 import sqlite3
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -20,12 +21,14 @@ from tests.cli.agents import DESK, NESTED, TILL
 from tests.cli.conftest import Record
 from tests.cli.keeping import Kept, doubted, suspended
 from tests.cli.server import Messages, serving
-from tests.cli.terminal import TURNWRIGHT, WITHIN
+from tests.cli.terminal import TURNWRIGHT, WITHIN, Terminal
+from tests.postgres import conninfo
 from turnwright import Decision, Ports, run_agent
 from turnwright.cli import main
 from turnwright.cli.loading import load
 from turnwright.facts import ApprovalDecided, CallResolved, InboxReceived, RunCancelled, RunCompleted
 from turnwright.inbox import Approve
+from turnwright.ports import Lease
 from turnwright.testing import Reply, ScriptedModel, call, text
 from turnwright_adapters.sqlite import SqliteState
 
@@ -105,6 +108,44 @@ def test_of_two_processes_that_resume_one_goes_on_and_the_other_is_told(record: 
     assert re.fullmatch(
         rf"turnwright: run '{kept.run_id}' is busy: another holder works on it; retry in \d+\.\d s\n", busy
     )
+
+
+@pytest.mark.promise("N-10")
+def test_a_resume_may_wait_for_a_run_that_another_has(
+    tmp_path: Path, answering: Answering, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without --wait it is told at once; with it, it goes on when the other's lease has run out, as after a kill."""
+    kept = doubted(tmp_path / "runs.db")
+    assert 0 == main(["resolve", kept.run_id, "1.0", "--happened", "paid", *kept.state])
+
+    async def hold() -> None:
+        async with SqliteState(kept.path) as state:
+            assert isinstance(await state.acquire(kept.run_id, holder="other", seconds=600.0), Lease)
+
+    asyncio.run(hold())
+    resume = ["resume", DESK, kept.run_id, "-m", "openai:parrot", *kept.state]
+    told = main(resume)
+    busy = capsys.readouterr().err
+    with closing(sqlite3.connect(kept.path)) as meddle, meddle:
+        meddle.execute("UPDATE runs SET expires = ?", (time.time() + 1,))
+    waited = main([*resume, "--wait", "30"])
+
+    assert (5, True, 0) == (told, "is busy: another holder works on it" in busy, waited)
+
+
+def test_a_person_at_a_terminal_is_asked_when_a_run_is_resumed(record: Record, tmp_path: Path) -> None:
+    """The question is that of run, and so is what follows."""
+    replay = record(DESK, "My teapot broke", REFUND, decisions=["approve"])
+    kept = suspended(tmp_path / "runs.db", DESK, REFUND)
+
+    with Terminal("resume", DESK, kept.run_id, "--replay", replay, *kept.state) as terminal:
+        terminal.wait_for("refund asks for approval\n")
+        terminal.wait_for("Allow it? ")
+        terminal.type("y\n")
+        terminal.wait_for("← refund: paid 4500 back for 1042\n")
+        terminal.wait_for("It is on its way to you.\n")
+
+        assert 0 == terminal.end()
 
 
 @pytest.mark.promise("N-07", "N-09")
@@ -383,3 +424,26 @@ def test_runs_are_listed_with_how_they_stand(tmp_path: Path, capsys: pytest.Capt
     assert [first.run_id] == listed("--definition", "desk")
     assert [second.run_id] == listed("--limit", "1")
     assert [] == listed("--since", "2999-01-01")
+
+
+@pytest.mark.usefixtures("postgres")
+def test_a_run_in_a_server_is_answered_from_anywhere(record: Record, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another kind of store is another address, and all else is the same."""
+    replay = record(DESK, "My teapot broke", REFUND, decisions=["approve"])
+    store = ["--state", conninfo()]
+
+    waits = main(["run", DESK, "My teapot broke", "--replay", replay, *store])
+    run_id = re.findall(r"^run (\S+)$", capsys.readouterr().out, re.MULTILINE)[0]
+    codes = [
+        main(words)
+        for words in (
+            ["approve", run_id, "1.0", *store],
+            ["resume", DESK, run_id, "--replay", replay, *store],
+            ["runs", "--status", "completed", *store],
+            ["why", run_id, *store],
+        )
+    ]
+
+    out = capsys.readouterr().out
+    assert (3, [0, 0, 0, 0]) == (waits, codes)
+    assert (True, True) == (f"{run_id}  " in out, f"run {run_id} of desk: completed\n" in out)
