@@ -38,6 +38,7 @@ class Race:
         self._cancelled = False
         self._watcher: asyncio.Task[None] | None = None
         self._leaving = False
+        self._waiters: list[asyncio.Future[None]] = []
         self.grace = grace
         self.deadline = deadline
         self.rouse: Callable[[], None] = lambda: None
@@ -52,6 +53,25 @@ class Race:
         await cancellation.wait()
         self._cancelled = True
         self.rouse()
+        self._wake()
+
+    async def _news(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Return when a call ended, the cancellation port spoke or the deadline passed; cheaper than `asyncio.wait`."""
+        waiter: asyncio.Future[None] = loop.create_future()
+        self._waiters.append(waiter)
+        left = self.left()
+        alarm = loop.call_later(left, self._wake) if left < FOREVER else None
+        try:
+            await waiter
+        finally:
+            if alarm is not None:
+                alarm.cancel()
+
+    def _wake(self, _: object = None) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     async def close(self) -> None:
         """Listen no more."""
@@ -80,15 +100,13 @@ class Race:
         return self._run(call, patience)
 
     async def _run(self, call: Coroutine[object, object, T], patience: float) -> T:
-        task = asyncio.get_running_loop().create_task(call)
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(call)
         task.add_done_callback(_forget)
+        task.add_done_callback(self._wake)
         try:
             while not task.done() and not self.interruption():
-                left = self.left()
-                watched = {task, self._watcher} if self._watcher and not self._watcher.done() else {task}
-                await asyncio.wait(
-                    watched, timeout=left if left < FOREVER else None, return_when=asyncio.FIRST_COMPLETED
-                )
+                await self._news(loop)
             if patience and not task.done():
                 await asyncio.wait([task], timeout=patience)
         finally:
