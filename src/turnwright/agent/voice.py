@@ -135,12 +135,13 @@ class Voice:
         """
         task = asyncio.ensure_future(self._agent.state.model.complete(request))
         try:
-            await asyncio.wait([task])
+            return await asyncio.shield(task)
         except asyncio.CancelledError:
-            await end([task], self._agent.patience)
+            if not task.done():
+                await end([task], self._agent.patience)
             if not task.done() or task.cancelled():
                 raise
-        return task.result()
+            return task.result()
 
     def _collecting(self, request: ModelRequest) -> Callable[[Delta], None]:
         """What the request tells its deltas to, with a memory of them."""
