@@ -13,6 +13,7 @@ from tests.benchmarks.crowd import crowd
 from tests.benchmarks.definitions import definitions
 from tests.benchmarks.durable import durable, durable_on_postgres
 from tests.benchmarks.gateway import requests
+from tests.benchmarks.harness import harness
 from tests.benchmarks.imports import imports
 from tests.benchmarks.measuring import Effort, Row
 from tests.benchmarks.streams import deltas
@@ -27,6 +28,7 @@ WORKLOADS: Final[dict[str, Callable[[Effort], Coroutine[object, object, list[Row
     "long": long_run,
     "definition": definitions,
     "gateway": requests,
+    "harness": harness,
     "crowd": crowd,
     "durable": durable,
     "postgres": durable_on_postgres,

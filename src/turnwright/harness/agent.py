@@ -239,7 +239,7 @@ class ComposedAgent(Generic[ServicesT]):
         ports = replace(
             ports,
             model=self._voice,
-            context=Earlier(session.messages, ports.context),
+            context=Earlier(session.messages, ports.context) if session.messages else ports.context,
             deltas=telling if ports.deltas is None else combine_delta_sinks(telling, ports.deltas),
             cancellation=ports.cancellation if signal is None else signal,
         )
@@ -255,21 +255,23 @@ class ComposedAgent(Generic[ServicesT]):
         )
         running.add_done_callback(lambda _: feed.close())
         try:
-            async for event in feed:
-                yield event
+            while told := await feed.more():
+                while told:
+                    yield told.popleft()
             outcome = running.result()
             if turn.fault is not None:
                 raise turn.fault
             last = _last(outcome)
             telling.drain()
             usage = outcome.usage
-            data = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
-            tracer.record("usage", "usage", data)
+            tracer.record(
+                *("usage", "usage"), {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
+            )
             if isinstance(last, DoneEvent):
                 feed.put(ProgressEvent("done"))
             feed.put(last)
-            async for event in feed:
-                yield event
+            while told:
+                yield told.popleft()
         finally:
             if not running.done():
                 if signal is None:

@@ -98,18 +98,14 @@ class Feed:
         if wake is not None and not wake.done():
             wake.set_result(None)
 
-    def __aiter__(self) -> Feed:
-        return self
-
-    async def __anext__(self) -> AgentEvent:
-        while not self._events:
-            if self._closed:
-                raise StopAsyncIteration
+    async def more(self) -> deque[AgentEvent]:
+        """What was told, to be taken from the left; empty at the end."""
+        while not self._events and not self._closed:
             self._wake = self._loop.create_future()
             if self._events:  # another thread was quicker
                 break
             await self._wake
-        return self._events.popleft()
+        return self._events
 
 
 class Tracer:
@@ -162,7 +158,7 @@ class Telling:
             self._asked.setdefault(index, []).append(event)
         else:
             self._tell(event)
-        if isinstance(event, GuardrailEvent):
+        if isinstance(event, GuardrailEvent) and self.tracer.is_on:
             data = {"action": event.action, "target": event.target, "reason": event.reason, "tool": event.tool_name}
             self.tracer.record("guardrail", event.name, data)
 
@@ -225,9 +221,10 @@ class Telling:
             case CallStarted():
                 self._tell(ProgressEvent("tool"))
             case CallFinished():
-                call = self._calls[fact.index]
-                data = {"id": _id(call, fact.turn, fact.index), "ms": round(fact.seconds * 1000, 3)}
-                self._trace("tool", {**data, "is_error": fact.is_error}, call.name)
+                if self.tracer.is_on:
+                    call = self._calls[fact.index]
+                    data = {"id": _id(call, fact.turn, fact.index), "ms": round(fact.seconds * 1000, 3)}
+                    self._trace("tool", {**data, "is_error": fact.is_error}, call.name)
                 self._finished(fact.index, fact.parts, is_error=fact.is_error)
             case CallRefused():
                 self._finished(fact.index, (Text(fact.message),), is_error=True)
@@ -252,15 +249,17 @@ class Telling:
         if fact.turn > 1:
             self._tell(ProgressEvent("retry"))
         self._tell(ProgressEvent("sent"))
-        self._trace("request", {"round": fact.turn, **self._about})
+        if self.tracer.is_on:
+            self._trace("request", {"round": fact.turn, **self._about})
 
     def _answered(self, fact: ModelAnswered) -> None:
         message = fact.message
         text = message.text
         if (shown := "".join(self._pieces)) != text or message.raw_stop_reason == "guardrail_denied":
             self._tell(TextEvent("" if shown or not text else text, text))
-        stop = message.raw_stop_reason or message.stop_reason
-        self._trace("response", {"round": fact.turn, "stop_reason": stop, "ms": round(fact.seconds * 1000, 3)})
+        if self.tracer.is_on:
+            stop = message.raw_stop_reason or message.stop_reason
+            self._trace("response", {"round": fact.turn, "stop_reason": stop, "ms": round(fact.seconds * 1000, 3)})
         self._calls = message.calls
         for index, call in enumerate(self._calls):
             id, place = _id(call, fact.turn, index), f"{fact.turn}.{index}"

@@ -62,9 +62,11 @@ class Voice:
     async def complete(self, request: ModelRequest) -> AssistantMessage:
         """Ask; see `Model.complete`."""
         turn = self._turns(request.run_id)
-        emit = request.on_delta if request.on_delta is None or not self._holds else _without_text(request.on_delta)
         prompt = turn.prompt
-        request = replace(request, instruction=prompt.text, stable=prompt.stable, on_delta=emit)
+        if self._holds and request.on_delta is not None:
+            request = replace(request, on_delta=_without_text(request.on_delta))
+        if prompt.text != request.instruction or prompt.stable is not None:
+            request = replace(request, instruction=prompt.text, stable=prompt.stable)
         answer = await self._model.complete(request)
         if not self._guardrails or answer.calls:
             return answer

@@ -149,7 +149,7 @@ def step(
     name: str,
     *,
     run: Run[InputT, ServicesT, ResultT],
-    until: Until[InputT, ServicesT, ResultT] | None = None,
+    until: Until[ResultT, InputT, ServicesT] | None = None,
     when: When[InputT, ServicesT] | None = None,
     retry: Retry | None = None,
     replay: Replay = "never",
@@ -190,7 +190,7 @@ def define_workflow(
     name: str,
     steps: Sequence[Step[InputT, ServicesT, ResultT]],
     *,
-    exit_gate: Until[InputT, ServicesT, ResultT] | None = None,
+    exit_gate: Until[ResultT, InputT, ServicesT] | None = None,
     result: type[ResultT] | None = None,
 ) -> Workflow[InputT, ServicesT, ResultT]:
     """Declare a cascade: each step is tried in turn until one is accepted.
