@@ -122,7 +122,9 @@ def by_table(context: Context) -> Document:
 def knows_all(document: Document, context: Context) -> Verdict:
     """Accept it if the table knew every word."""
     unknown = sorted({_verb(each) for each in context.input if _verb(each) not in TABLE})
-    return Verdict(not unknown, "unknown-verbs", f"no heading for {', '.join(unknown)}")
+    if not unknown:
+        return Verdict(accepted=True)
+    return Verdict(accepted=False, reason="unknown-verbs", detail=f"no heading for {', '.join(unknown)}")
 
 
 async def by_model(context: Context) -> Document:
@@ -169,7 +171,9 @@ def plain(context: Context) -> Document:
 def complete(document: Document, context: Context) -> Verdict:
     """Let no document pass that loses a subject, makes one up or tells one twice."""
     told = sorted([each for subjects in document.sections.values() for each in subjects])
-    return Verdict(told == sorted(context.input), "incomplete", "a subject is lost, made up or told twice")
+    if told == sorted(context.input):
+        return Verdict(accepted=True)
+    return Verdict(accepted=False, reason="incomplete", detail="a subject is lost, made up or told twice")
 
 
 def _verb(subject: str) -> str:
