@@ -190,3 +190,14 @@ async def test_an_agent_that_waits_for_somebody_says_for_what() -> None:
     await agent.continue_(resolutions={pending.effect_id: DidNotHappen()})
 
     assert ("assistant: well", ()) == (told(agent)[-1], agent.pending)
+
+
+def test_the_agent_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """Word for word."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    _, _, section = readme.partition("## Talk with it")
+    snippet = section.split("```python\n")[1].split("```")[0]
+
+    exec(compile(snippet, "README.md", "exec"), {})
+
+    assert capsys.readouterr().out.startswith("agent_start\nturn_start\nmessage_start\nmessage_end\n")
