@@ -43,7 +43,8 @@ def model_of(server: ByteServer, **options: object) -> ChatCompletionsModel:
 
 def chunk(delta: Object | None, finish: str | None = None, **more: object) -> Object:
     """One chunk of a stream."""
-    return {"id": "r1", "model": "m-1", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **more}
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    return {"id": "r1", "object": "chat.completion.chunk", "created": 1, "model": "m-1", "choices": [choice], **more}
 
 
 def call_chunk(**piece: object) -> Object:

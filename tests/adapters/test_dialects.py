@@ -85,7 +85,8 @@ def _chat() -> Vendor:
 
 def _anthropic() -> Vendor:
     usage: Object = {"input_tokens": 10, "cache_read_input_tokens": 4, "output_tokens": 20}
-    start = {"type": "message_start", "message": {"id": "m1", "usage": {**usage, "output_tokens": 1}}}
+    head: Object = {"id": "m1", "type": "message", "role": "assistant", "model": "m-1", "content": []}
+    start = {"type": "message_start", "message": {**head, "usage": {**usage, "output_tokens": 1}}}
     blocks: list[Object] = [
         {"type": "thinking", "thinking": THOUGHT, "signature": "SIG="},
         {"type": "text", "text": "I will look."},
@@ -115,8 +116,8 @@ def _anthropic() -> Vendor:
         ]
     last = claude.end("tool_use", **usage), claude.end("end_turn", **usage)
     replies = [
-        {"id": "m1", "content": blocks, "stop_reason": "tool_use", "usage": usage},
-        {"id": "m1", "content": [{"type": "text", "text": FINAL}], "stop_reason": "end_turn", "usage": usage},
+        {**head, "content": blocks, "stop_reason": "tool_use", "usage": usage},
+        {**head, "content": [{"type": "text", "text": FINAL}], "stop_reason": "end_turn", "usage": usage},
     ]
     return Vendor(
         AnthropicModel,
@@ -135,12 +136,21 @@ def _responses() -> Vendor:
     calls = [openai.call(f"c{place}", json.dumps(each), name="weather") for place, each in enumerate(PLACES)]
     items = [openai.thought(THOUGHT, secret="E"), openai.message(openai.text("I will look.")), *calls]
     final = openai.message(openai.text(FINAL))
+
+    def begun(index: int) -> list[Object]:
+        return [
+            openai.event("output_item.added", index, item=openai.message()),
+            openai.event("content_part.added", index, item_id="msg_1", content_index=0, part=openai.text("")),
+        ]
+
+    created = openai.event("created", response={"id": "r1", "model": "m-1", "status": "in_progress", "output": []})
     streamed: list[Object] = [
-        openai.event("created", response={"id": "r1", "model": "m-1", "status": "in_progress"}),
+        created,
         openai.event("output_item.added", 0, item=openai.thought()),
         openai.event("reasoning_summary_text.delta", 0, item_id="rs_1", summary_index=0, delta=THOUGHT[:7]),
         openai.event("reasoning_summary_text.delta", 0, item_id="rs_1", summary_index=0, delta=THOUGHT[7:]),
         openai.event("output_item.done", 0, item=items[0]),
+        *begun(1),
         openai.event("output_text.delta", 1, item_id="msg_1", content_index=0, delta="I will look."),
     ]
     for place, call in enumerate(calls, start=2):
@@ -155,7 +165,10 @@ def _responses() -> Vendor:
     said = openai.event("output_text.delta", 0, item_id="msg_1", content_index=0, delta=FINAL[:5])
     return Vendor(
         ResponsesModel,
-        [events(*streamed, openai.end(*items, usage=usage)), events(said, openai.end(final, usage=usage))],
+        [
+            events(*streamed, openai.end(*items, usage=usage)),
+            events(created, *begun(0), said, openai.end(final, usage=usage)),
+        ],
         [json.dumps(openai.response(*output, usage=usage)).encode() for output in (items, [final])],
     )
 
