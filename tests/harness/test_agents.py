@@ -425,3 +425,22 @@ def test_an_agent_needs_a_model() -> None:
     """And says so."""
     with pytest.raises(DefinitionError, match="model="):
         create_agent()
+
+
+@pytest.mark.promise("A-03")
+async def test_a_call_that_waits_for_approval_goes_on_when_it_was_decided() -> None:
+    """The turn tells what it waits for; said again with the decision, what was asked for runs, once."""
+    paid: list[object] = []
+    pay = define_tool(name="pay", description="Pay.", execute=paid.append, approval="required")
+    model = script_client([{"tool_use": [{"name": "pay", "input": {"cents": 5}}]}, "paid"])
+    agent = create_agent(model=model, tools=[pay])
+
+    waiting = (await heard(agent))[-1]
+    assert isinstance(waiting, ErrorEvent)
+    assert ("approval", []) == (waiting.code, paid)
+    (asked,) = waiting.pending
+    turn = agent.send(Session("s"), "hi", run_id=waiting.run_id, decisions={asked.effect_id: "approve"})
+    events = [event async for event in turn]
+
+    assert "paid" == of(events, DoneEvent)[0].text
+    assert [{"cents": 5}] == paid

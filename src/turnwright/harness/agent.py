@@ -35,8 +35,8 @@ from turnwright.harness.workflows import AnyWorkflow, Workflow, WorkflowResult, 
 from turnwright.memory import MemoryState, combine_delta_sinks
 from turnwright.messages import AssistantMessage
 from turnwright.outcomes import Cancelled, Completed, Failed, Outcome, Suspended
-from turnwright.ports import Model, State
-from turnwright.run import open_and_drive, validated
+from turnwright.ports import Decision, Model, State
+from turnwright.run import open_and_drive, validated, words_about_calls
 from turnwright.tools import Tool, ToolContext
 from turnwright.wiring import Ports
 
@@ -168,7 +168,7 @@ class ComposedAgent(Generic[ServicesT]):
 
     @property
     def definition(self) -> AgentDefinition[str, str]:
-        """What the engine runs: for `resume_agent`, `explore_crashes` and whoever wants to look."""
+        """What the engine runs, for whoever wants to look. Its tools find their turn only within a `send`."""
         return self._definition
 
     @property
@@ -213,12 +213,14 @@ class ComposedAgent(Generic[ServicesT]):
         signal: asyncio.Event | None = None,
         services: ServicesT | None = None,
         run_id: str | None = None,
+        decisions: Mapping[str, str | Decision] | None = None,
     ) -> AsyncGenerator[AgentEvent, None]:
         """Say *text* in *session*, and tell what happens until the turn is over. `reduce` makes the next session.
 
         The last event is `done` or `error`. *signal* cancels the turn; so does closing the iterator, which returns
         when nothing of it is left. *services* are the turn's own: of a mapping, they win over the agent's key by key.
-        With the *run_id* of a turn that was cut, and the session as it was before, a durable store goes on with it.
+        With the *run_id* of a turn that was cut or that waits, and the session as it was before, it goes on with that
+        turn; *decisions* are about its calls that wait for approval, as in `resume_agent`.
 
         Raises what cannot be a turn: an integration that does not connect, a prompt that cannot be made, a guardrail
         that fails over the answer, and what `run_agent` raises.
@@ -250,6 +252,7 @@ class ComposedAgent(Generic[ServicesT]):
                 opening=validated(definition, text),
                 max_turns=self._rounds,
                 deadline=None,
+                words=words_about_calls(decisions, None),
                 watch=telling,
             )
         )
@@ -452,8 +455,8 @@ def _last(outcome: Outcome[str]) -> DoneEvent | ErrorEvent:
             return DoneEvent(text, usage, answer.raw_stop_reason or answer.stop_reason, run_id)
         case Suspended(reason="max_turns"):
             return DoneEvent("", usage, "max_tool_rounds", run_id)
-        case Suspended(reason=reason, detail=detail, message=message):
-            return ErrorEvent(message or detail or reason, reason, run_id)
+        case Suspended(reason=reason, detail=detail, message=message, pending=pending):
+            return ErrorEvent(message or detail or reason, reason, run_id, pending)
         case Failed(error=fault):
             return ErrorEvent(fault.message, fault.code, run_id)
         case Cancelled(reason=why):

@@ -15,6 +15,7 @@ from typing import Final, Literal, TypeAlias, TypeGuard, get_args
 from attrs import field
 
 from turnwright.messages import NO_USAGE, Part, Usage
+from turnwright.outcomes import Pending
 from turnwright.values import frozen
 
 __all__ = [
@@ -244,11 +245,16 @@ class DoneEvent:
 
 @frozen
 class ErrorEvent:
-    """The turn came to nothing. *code* is why: the reason of a suspension, or the code of a failure."""
+    """The turn came to nothing, or waits for somebody.
+
+    *code* is why: the reason of a suspension, or the code of a failure. *pending* is what it waits for; `send` with the
+    *run_id* and decisions goes on.
+    """
 
     error: str
     code: str = ""
     run_id: str = ""
+    pending: tuple[Pending, ...] = ()
     type: Literal["error"] = field(default="error", init=False, repr=False)
 
 
