@@ -132,6 +132,17 @@ async def test_a_run_that_failed_is_taken_up_where_it_was() -> None:
     assert (["go"], "hi", None) == (said(agent), agent.state.messages[-1].text, agent.state.error_message)
 
 
+@pytest.mark.promise("P-01")
+def test_an_agent_that_cannot_work_is_refused_when_it_is_made() -> None:
+    """B18: by name, with what would do."""
+    with pytest.raises(TypeError, match="model is a model port"):
+        Agent("gpt")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="parallel, sequential"):
+        Agent(ScriptedModel([]), tool_execution="wild")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="one-at-a-time, all"):
+        Agent(ScriptedModel([]), follow_up_mode="some")  # type: ignore[arg-type]
+
+
 # --- one thing at a time
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.agent import living as living_module
 from tests.agent.living import living
-from turnwright import DidNotHappen, Happened, MemoryState, ModelError, RunBusy, Suspended, tool
+from turnwright import AgentError, DidNotHappen, Happened, MemoryState, ModelError, RunBusy, Suspended, tool
 from turnwright.agent import Agent
 from turnwright.outcomes import Completed
 from turnwright.testing import ScriptedModel, call, text
@@ -190,6 +190,34 @@ async def test_an_agent_that_waits_for_somebody_says_for_what() -> None:
     await agent.continue_(resolutions={pending.effect_id: DidNotHappen()})
 
     assert ("assistant: well", ()) == (told(agent)[-1], agent.pending)
+
+
+@pytest.mark.promise("P-10", "P-11")
+async def test_a_run_that_waits_for_a_person_is_not_ended_by_a_prompt_of_another_process() -> None:
+    """It is refused there too, with the call that waits; whoever aborts gives the run up, and the prompt goes on."""
+    state = MemoryState()
+
+    @tool(approval="required")
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    model = ScriptedModel([call("pay"), text("done")])
+
+    def agent() -> Agent:
+        return Agent(model, tools=[pay], state=state, session_id="s1")
+
+    await agent().prompt("go")
+    other = agent()
+
+    with pytest.raises(AgentError) as refused:
+        await other.prompt("and?")
+    assert ("waiting", "approval") == (refused.value.code, other.pending[0].kind)
+    other.abort()
+    await other.prompt("never mind")
+
+    assert ["user: never mind", "assistant: done"] == told(other)[-2:]
+    assert "not executed" in told(other)[2]
 
 
 def test_the_agent_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:

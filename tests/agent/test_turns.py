@@ -485,6 +485,19 @@ async def test_an_empty_answer_is_asked_for_once_more(second: str, last: str, re
     assert 2 == heard.order.count("me(asst)")
 
 
+@pytest.mark.promise("P-13")
+async def test_an_answer_that_calls_for_tools_and_names_none_is_no_end() -> None:
+    """Q20: it is asked for once more, and then it is an error."""
+    model = ScriptedModel([text("now", stop_reason="tool_calls")])
+    agent = Agent(model)
+
+    await agent.prompt("go")
+
+    assert (2, "malformed: the model called for tools and named none, twice") == (
+        *(len(model.requests), agent.state.error_message),
+    )
+
+
 class Silent(ScriptedModel):
     """Answers without a single piece before."""
 

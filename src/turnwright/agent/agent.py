@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 from attrs import evolve as replace
 
@@ -39,6 +39,7 @@ from turnwright.agent.queues import Queue, Queued, QueueKind, QueueMode
 from turnwright.agent.session import RESET, Session
 from turnwright.agent.state import AgentState
 from turnwright.agent.voice import Voice
+from turnwright.decide import standing
 from turnwright.definition import AgentDefinition, Block, Boundary, CallView, Go, Limits, Rewrite, Stop, TurnView
 from turnwright.deltas import Delta
 from turnwright.errors import AgentError
@@ -61,6 +62,7 @@ from turnwright.performer import awaited
 from turnwright.ports import Decision, Model, State
 from turnwright.racing import end, let_go
 from turnwright.run import Answer, Opening, open_and_drive, words_about_calls
+from turnwright.state import fold
 from turnwright.tools import DidNotHappen, Happened, Tool, ToolOutput
 from turnwright.wiring import Ports
 
@@ -129,6 +131,7 @@ class Agent:
         limits: Limits | None = None,
         max_turns: int = MAX_TURNS,
     ) -> None:
+        _refuse_unsound(model, tool_execution, steering_mode, follow_up_mode)
         base = definition or AgentDefinition("agent", "", repairs=0, strict=False)
         prompt, tools = system_prompt or base.instruction, tools or base.tools
         self.state = AgentState(model, prompt, thinking_level, tools, messages)
@@ -320,21 +323,27 @@ class Agent:
             self.state.messages = self._given
         self._loaded = True
         lifecycle = Lifecycle(self._reduce)
+        facts: list[Fact] = []
 
         def begin(number: int) -> None:
             nonlocal lifecycle
+            facts.clear()
             self._settle_run()
             lifecycle = Lifecycle(self._reduce)
             self._since = len(self.state.messages)
             self._open = self._session.run_id(number)
 
         def record(fact: Fact, at: float) -> None:
+            facts.append(fact)
             lifecycle.record(fact, at)
             if isinstance(fact, RunCompleted | RunFailed | RunCancelled):
                 self._open = ""
 
         await self._session.load(self._queue, forget=self.state.forget, begin=begin, record=record)
         self._settle_run()
+        if self._open and (run := fold(facts)).suspended is not None:
+            outcome = standing(self._definition(), run, lambda: "")
+            self._pending = outcome.pending if isinstance(outcome, Suspended) else ()
 
     # --- how a prompt becomes a run
 
@@ -684,6 +693,16 @@ def _messages(content: Content, images: Sequence[Image] = ()) -> tuple[UserMessa
     for each in messages:
         _refuse_odd(each)
     return messages
+
+
+def _refuse_unsound(model: object, tool_execution: str, *modes: str) -> None:
+    if not isinstance(model, Model):
+        raise TypeError(f"model is a model port, such as ChatCompletionsModel(...), not {model!r:.80}")
+    if tool_execution not in get_args(ToolExecution):
+        raise ValueError(f"tool_execution is one of {', '.join(get_args(ToolExecution))}, not {tool_execution!r:.80}")
+    for mode in modes:
+        if mode not in get_args(QueueMode):
+            raise ValueError(f"the mode of a queue is one of {', '.join(get_args(QueueMode))}, not {mode!r:.80}")
 
 
 def _refuse_odd(message: object) -> None:

@@ -106,7 +106,8 @@ class Voice:
         except BaseException as error:
             raise self._kept(error) from error
         if _says_nothing(again):
-            raise ModelError("malformed", "the model gave an empty answer, twice", partial=again)
+            what = "called for tools and named none" if again.stop_reason == "tool_calls" else "gave an empty answer"
+            raise ModelError("malformed", f"the model {what}, twice", partial=again)
         return replace(again, usage=answer.usage + again.usage)
 
     async def _prepared(self, request: ModelRequest) -> ModelRequest:
@@ -169,7 +170,9 @@ class Voice:
 
 
 def _says_nothing(answer: AssistantMessage) -> bool:
-    return answer.stop_reason == "stop" and not answer.calls and not answer.text.strip()
+    if answer.calls:
+        return False
+    return answer.stop_reason == "tool_calls" or (answer.stop_reason == "stop" and not answer.text.strip())
 
 
 def _parts(pieces: Sequence[Delta]) -> tuple[Part, ...]:
