@@ -16,6 +16,7 @@ import mailbox
 import re
 import sqlite3
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from email import message_from_bytes, policy
 from email.utils import parseaddr
 from itertools import islice
@@ -287,13 +288,13 @@ definition = AgentDefinition(
 def inputs(argument: str, *, all: bool) -> Iterable[tuple[str, Mail]]:  # noqa: A002 - the flag's own name
     """Read the mailbox that INPUT names: the first three mails, or *all* of them."""
     with Path(argument).open("rb"):  # a missing file is told better by this than by the mailbox
-        box = mailbox.mbox(argument, create=False)
-    for stored in islice(box, None if all else 3):
-        message = message_from_bytes(stored.as_bytes(), policy=policy.default)
-        name, email = parseaddr(message["From"])
-        subject = str(message["Subject"])
-        text = message.get_body(["plain"])
-        yield f"{name}: {subject}", Mail(email, subject, text.get_content().strip() if text else "")
+        with closing(mailbox.mbox(argument, create=False)) as box:
+        for stored in islice(box, None if all else 3):
+            message = message_from_bytes(stored.as_bytes(), policy=policy.default)
+            name, email = parseaddr(message["From"])
+            subject = str(message["Subject"])
+            text = message.get_body(["plain"])
+            yield f"{name}: {subject}", Mail(email, subject, text.get_content().strip() if text else "")
 
 
 def write(argument: str, results: Sequence[tuple[str, Outcome[Resolution]]]) -> Path:
