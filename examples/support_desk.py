@@ -288,7 +288,8 @@ definition = AgentDefinition(
 def inputs(argument: str, *, all: bool) -> Iterable[tuple[str, Mail]]:  # noqa: A002 - the flag's own name
     """Read the mailbox that INPUT names: the first three mails, or *all* of them."""
     with Path(argument).open("rb"):  # a missing file is told better by this than by the mailbox
-        with closing(mailbox.mbox(argument, create=False)) as box:
+        box = mailbox.mbox(argument, create=False)
+    with closing(box):
         for stored in islice(box, None if all else 3):
             message = message_from_bytes(stored.as_bytes(), policy=policy.default)
             name, email = parseaddr(message["From"])
