@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 
 from tests.driver.virtual import LoopClock, leftovers, run
 from tests.laws.test_balance import unbalanced
-from turnwright import AgentError, DidNotHappen, ModelError, Ports, tool
+from turnwright import AgentError, DidNotHappen, MemoryState, ModelError, Ports, tool
 from turnwright.agent import Agent, Receipt, Signal
 from turnwright.deltas import TextDelta
 from turnwright.lifecycle import LifecycleEvent
@@ -85,6 +85,15 @@ class Play:
         """What was said by a prompt that was cancelled, perhaps before it began."""
         self.receipts: list[Receipt] = []
 
+        self.state = MemoryState()
+        self.session_id = "s1" if self.dice.random.random() < 0.5 else None
+        self.modes = [self.dice.random.choice(["one-at-a-time", "all"]) for _ in range(2)]
+        self.hooks = [self.dice.random.random() < chance for chance in (0.3, 0.3, 0.5)]
+        self.agent = self.make()
+
+    def make(self) -> Agent:
+        """The agent; a new one of the same session, if it has one, goes on where the last one was."""
+
         async def work() -> str:
             """Work."""
             match self.dice.of((5, "well"), (1, "badly"), (1, "long"), (1, "steering")):
@@ -99,21 +108,36 @@ class Play:
             return "worked"
 
         model = Moody(self.dice)
-        self.agent = Agent(
+        steering, following = self.modes
+        agent = Agent(
             model,
             tools=[tool(replay="safe")(work), tool(name="alone", sequential=True)(work)],
-            ports=Ports(model, clock=LoopClock(), grace=1.0),
+            ports=Ports(model, self.state, clock=LoopClock(), grace=1.0),
+            session_id=self.session_id,
             max_turns=12,
-            steering_mode=self.dice.random.choice(["one-at-a-time", "all"]),  # type: ignore[arg-type]
-            follow_up_mode=self.dice.random.choice(["one-at-a-time", "all"]),  # type: ignore[arg-type]
+            steering_mode=steering,  # type: ignore[arg-type]
+            follow_up_mode=following,  # type: ignore[arg-type]
         )
-        if self.dice.random.random() < 0.3:
-            self.agent.should_stop_after_turn = lambda *_: self.dice.random.random() < 0.2
-        if self.dice.random.random() < 0.3:
-            self.agent.transform_context = self.transform
-        if self.dice.random.random() < 0.5:
-            self.agent.subscribe(self.trouble)
-        self.agent.subscribe(lambda event, _: self.events.append(event))
+        stops, transforms, troubles = self.hooks
+        if stops:
+            agent.should_stop_after_turn = lambda *_: not self.dice.calm and self.dice.random.random() < 0.2
+        if transforms:
+            agent.transform_context = self.transform
+        if troubles:
+            agent.subscribe(self.trouble)
+        agent.subscribe(lambda event, _: self.events.append(event))
+        return agent
+
+    async def start_over(self) -> None:
+        """Let another agent take the session up: it finds what this one left."""
+        if self.session_id is None:
+            return
+        await self.agent.load()
+        old, self.agent = self.agent, self.make()
+        await self.agent.load()
+        assert old.state.messages == self.agent.state.messages
+        assert old.queued == self.agent.queued
+        assert old.pending == self.agent.pending
 
     async def transform(self, messages: list[Message], _: Signal) -> list[Message]:
         """A hook that fails now and then."""
@@ -191,6 +215,8 @@ class Play:
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
         for _ in range(self.dice.random.randint(1, 4)):
             await self.order()
+            if self.dice.random.random() < 0.4:
+                await self.start_over()
         self.dice.calm = True
         for _ in range(200):
             unknown = {each.effect_id: DidNotHappen() for each in self.agent.pending}

@@ -175,7 +175,8 @@ class Agent:
         self._open = ""
         """The run that is at rest and has not ended."""
         self._pending: tuple[Pending, ...] = ()
-        self._given_up = False
+        self._given_up = self._unsure = False
+        """Whether somebody aborted the run that waits; whether nobody said how it stands."""
         self._since = 0
         """How many messages there were before the current run."""
         self._resumed = False
@@ -316,6 +317,8 @@ class Agent:
     async def load(self) -> None:
         """Read what is new in the session from the state port; `prompt` and `continue_` do it by themselves."""
         await self._catch_up()
+        if self._unsure:
+            await self._look_what_waits()
         if not self._keeps or (self._loaded and not await self._session.is_behind(self._open, self._queue.length)):
             return
         if self._loaded and self._open:  # what was read of it is not its end: read all anew
@@ -323,25 +326,28 @@ class Agent:
             self.state.messages = self._given
         self._loaded = True
         lifecycle = Lifecycle(self._reduce)
-        facts: list[Fact] = []
 
         def begin(number: int) -> None:
             nonlocal lifecycle
-            facts.clear()
             self._settle_run()
             lifecycle = Lifecycle(self._reduce)
             self._since = len(self.state.messages)
             self._open = self._session.run_id(number)
 
         def record(fact: Fact, at: float) -> None:
-            facts.append(fact)
             lifecycle.record(fact, at)
             if isinstance(fact, RunCompleted | RunFailed | RunCancelled):
                 self._open = ""
 
         await self._session.load(self._queue, forget=self.state.forget, begin=begin, record=record)
         self._settle_run()
-        if self._open and (run := fold(facts)).suspended is not None:
+        await self._look_what_waits()
+
+    async def _look_what_waits(self) -> None:
+        """Read in its journal what the run waits for that somebody else left, or a cancelled prompt."""
+        self._unsure, self._pending = False, ()
+        run = fold(await self._session.facts(self._open)) if self._open else None
+        if run is not None and run.suspended is not None:
             outcome = standing(self._definition(), run, lambda: "")
             self._pending = outcome.pending if isinstance(outcome, Suspended) else ()
 
@@ -392,7 +398,7 @@ class Agent:
         return await self._drive(self._session.run_id(self._session.runs + 1), opening)
 
     async def _drive(self, run_id: str, opening: Opening | None, words: Sequence[Answer] = ()) -> Outcome[str]:
-        self._open, self._given_up = "", False
+        self._open, self._given_up, self._unsure = "", False, True
         turns = self._queue.turn
         if opening is None:
             self._queue.begin()
@@ -413,6 +419,7 @@ class Agent:
             if self._queue.opened or opening is None:
                 self._open = run_id
                 self._session.runs += opening is not None
+        self._unsure = False
         waits = isinstance(outcome, Suspended)
         self._open = run_id if waits else ""
         self._pending = outcome.pending if isinstance(outcome, Suspended) else ()

@@ -89,6 +89,13 @@ class Session:
         queue.recall([*waiting.values()])
         return first
 
+    async def facts(self, run_id: str) -> list[Fact]:
+        """All that happened in a run."""
+        entries = await self._ports.state.load(run_id)
+        return [
+            journal.decode(each.kind, each.schema, each.body, position=n) for n, each in enumerate(entries, start=1)
+        ]
+
     async def is_behind(self, run_id: str, length: int) -> bool:
         """Whether somebody else went on: with run *run_id*, of which *length* entries are known, or with the next."""
         return bool(await self._ports.state.load(run_id or self.run_id(self.runs + 1), length if run_id else 0))
