@@ -396,6 +396,35 @@ def test_a_run_that_has_ended_hears_nothing_and_tells_its_answer_again(
     assert f"turnwright: run {kept.run_id} is completed: it hears nothing any more\n" == seen.err
 
 
+@pytest.mark.parametrize("words", [["approve", "RUN", "1.0"], ["steer", "RUN", "Hello"], ["resume", DESK, "RUN"]])
+def test_a_run_whose_content_was_erased_cannot_go_on(
+    words: Sequence[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is one line, and nothing is decided over what nobody can see any more."""
+    kept = suspended(tmp_path / "runs.db", DESK, REFUND)
+
+    async def erase() -> None:
+        async with SqliteState(kept.path) as state:
+            await state.erase(kept.run_id)
+
+    asyncio.run(erase())
+    code = main([*[each.replace("RUN", kept.run_id) for each in words], *kept.state])
+
+    told = "journal entry 1: the content of this RunOpened was dropped or erased; only its evidence is left"
+    assert (1, f"turnwright: {told}\n") == (code, capsys.readouterr().err)
+
+
+def test_what_somebody_calls_themselves_cannot_touch_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever approves is named by their own word, which is shown like any other."""
+    kept = suspended(tmp_path / "runs.db", DESK, REFUND)
+
+    code = main(["approve", kept.run_id, "1.0", "--by", "anna\x1b[2J", *kept.state])
+
+    assert (0, True) == (code, "approved by anna\\x1b[2J; " in capsys.readouterr().out)
+
+
 def test_a_store_that_is_not_there_is_not_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A mistyped path is an error, and no empty file that looks like a store."""
     path = tmp_path / "rnus.db"

@@ -131,7 +131,7 @@ class Screen:
 
     def note(self, text: str) -> None:
         """Say something that is neither the model's nor a tool's."""
-        self._print(text, style="dim")
+        self._print(visible(text), style="dim")
 
     def answer(self, line: bytes) -> None:
         """Give a program one line on the standard output, which is its alone."""
