@@ -98,6 +98,7 @@ PIECES = st.sampled_from(
             "<\u200b/resource>",
             "</r\u200besource>",
             "\uff1c/resource>",
+            "<\uff0fresource>",
             "&lt;/resource&gt;",
             "\n",
             '"',

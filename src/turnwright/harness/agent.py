@@ -19,7 +19,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar, cast, overload
 from attrs import evolve as replace
 
 from turnwright.definition import AgentDefinition, Limits
-from turnwright.errors import DefinitionError
+from turnwright.errors import DefinitionError, RunBusy, TurnwrightError
 from turnwright.harness.calling import Fitted
 from turnwright.harness.client_messages import ClientMessage, frame_client_message, should_run_turn
 from turnwright.harness.context import ServicesT, TurnContext
@@ -55,8 +55,8 @@ class Integration(Protocol):
         """Connect, and report what is offered. Raise for whatever is no connection."""
         ...
 
-    def tools(self) -> Sequence[AnyTool]:
-        """The tools that it offers, once it is connected."""
+    def tools(self) -> Sequence[AnyTool | Resource]:
+        """The tools and resources that it offers, once it is connected."""
         ...
 
     async def close(self) -> None:
@@ -145,8 +145,8 @@ class ComposedAgent(Generic[ServicesT]):
         self.services = services
         self._ports = ports
         self._layers = tuple(prompt)
-        self._declared = (*tools, *[reader(each) for each in resources if each.mode == "tool"])
-        self._attached = [self._envelope(each) for each in resources if each.mode == "attach"]
+        self._declared = (*tools, *resources)
+        self._attached: list[Fitted] = []
         self._guardrails = tuple(guardrails)
         self._integrations = tuple(integrations)
         self._trace = trace
@@ -191,7 +191,14 @@ class ComposedAgent(Generic[ServicesT]):
         if self._connecting is None:
             self._connecting = asyncio.get_running_loop().create_task(self._connect())
             self._connecting.add_done_callback(self._connected)
-        return await asyncio.shield(self._connecting)
+        connecting = self._connecting
+        try:
+            return await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if connecting.cancelled() and task is not None and not task.cancelling():
+                raise TurnwrightError(f"agent {self.name!r} was closed while it was connecting") from None
+            raise
 
     async def close(self) -> None:
         """End what the integrations hold open. A later turn connects again."""
@@ -229,6 +236,8 @@ class ComposedAgent(Generic[ServicesT]):
         ports, definition = self._ports, self._definition
         own = asyncio.Event() if signal is None else signal
         run_id = run_id or ports.ids.new_id()
+        if run_id in self._turns:
+            raise RunBusy(run_id, 0.0)
         feed = Feed()
         tracer = Tracer(self._trace, feed.put, ports.clock, session.id)
         model = str(getattr(ports.model, "model", type(ports.model).__name__))
@@ -281,8 +290,7 @@ class ComposedAgent(Generic[ServicesT]):
                     own.set()
                 running.cancel()
                 await asyncio.wait([running])
-            if self._turns.get(run_id) is turn:
-                del self._turns[run_id]
+            del self._turns[run_id]
 
     async def send_client_message(
         self,
@@ -363,14 +371,15 @@ class ComposedAgent(Generic[ServicesT]):
 
     # --- how it is put together
 
-    def _compile(self, offered: Sequence[AnyTool]) -> AgentDefinition[str, str]:
+    def _compile(self, offered: Sequence[AnyTool | Resource]) -> AgentDefinition[str, str]:
         def of_run(run_id: str) -> TurnContext[object]:
             return self._turns[run_id].context
 
-        tools = [
-            engine_tool(each, self._of_call) if isinstance(each, DefinedTool) else each
-            for each in (*self._declared, *offered)
+        parts = (*self._declared, *offered)
+        self._attached = [
+            self._envelope(each) for each in parts if isinstance(each, Resource) and each.mode == "attach"
         ]
+        tools = [self._tool(each) for each in parts if not isinstance(each, Resource) or each.mode == "tool"]
         guards = [
             engine_guard(each.name, each.tool_call, of_run) for each in self._guardrails if each.tool_call is not None
         ]
@@ -384,6 +393,11 @@ class ComposedAgent(Generic[ServicesT]):
             options=self._options,
             limits=self._limits,
         )
+
+    def _tool(self, part: AnyTool | Resource) -> Tool[..., object] | Callable[..., object]:
+        if isinstance(part, Resource):
+            part = reader(part)
+        return engine_tool(part, self._of_call) if isinstance(part, DefinedTool) else part
 
     def _of_call(self, call: ToolContext) -> TurnContext[object]:
         """The context of one call: what it asks to be remembered is told after its result."""
@@ -423,10 +437,10 @@ class ComposedAgent(Generic[ServicesT]):
         opened: list[Integration] = []
         try:
             reports: list[object] = []
-            offered: list[AnyTool] = []
+            offered: list[AnyTool | Resource] = []
             for each in self._integrations:
                 opened.append(each)
-                reports.append(await each.connect())
+                reports.append(await self._connect_one(each))
                 offered += each.tools()
             self._definition = self._compile(offered)
         except BaseException:
@@ -434,6 +448,17 @@ class ComposedAgent(Generic[ServicesT]):
             raise
         self._report = tuple(reports)
         return self._report
+
+    async def _connect_one(self, source: Integration) -> object:
+        tracer = Tracer(self._trace, lambda _: None, self._ports.clock, "")
+        about = {"source": type(source).__name__}
+        try:
+            report = await source.connect()
+        except BaseException as error:
+            tracer.record("mcp", "connect:failed", {**about, "error": type(error).__name__})
+            raise
+        tracer.record("mcp", "connect", about)
+        return report
 
     def _connected(self, task: asyncio.Task[Sequence[object]]) -> None:
         self._connecting = None

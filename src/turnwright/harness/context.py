@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Generic
-
-from typing_extensions import TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from turnwright.errors import DefinitionError
 from turnwright.harness.events import AgentEvent, MemoryEvent, ProgressEvent, SurfaceEvent, is_progress_stage
 from turnwright.harness.session import Session, remember
+from turnwright.schema.coercion import copied
 from turnwright.tools import ToolContext
 
 __all__ = ["TurnContext"]
 
-ServicesT = TypeVar("ServicesT", default=Mapping[str, object])
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    ServicesT = TypeVar("ServicesT", default=Mapping[str, object])
+else:
+    from typing import TypeVar
+
+    ServicesT = TypeVar("ServicesT")
 
 
 class TurnContext(Generic[ServicesT]):
@@ -46,8 +52,8 @@ class TurnContext(Generic[ServicesT]):
 
     @property
     def memory(self) -> Mapping[str, object]:
-        """What the session remembered when the turn began."""
-        return self.session.memory
+        """A copy of what the session remembered when the turn began."""
+        return copied(dict(self.session.memory))  # type: ignore[arg-type,return-value] # JSON
 
     def remember(self, patch: Mapping[str, object]) -> None:
         """Ask that the session remember *patch*; None forgets a key. InvalidValue, with the path, for unsafe values."""

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, Generic, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, cast
 
 from attrs import field
-from typing_extensions import TypeVar
 
 from turnwright.canonical import JSON, decode, encode, plain
 from turnwright.definition import AgentDefinition, Limits
@@ -47,9 +46,18 @@ __all__ = [
     "step",
 ]
 
-InputT = TypeVar("InputT", default=object)
-ResultT = TypeVar("ResultT", default=object)
-ResultT_co = TypeVar("ResultT_co", covariant=True, default=object)
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    InputT = TypeVar("InputT", default=object)
+    ResultT = TypeVar("ResultT", default=object)
+    ResultT_co = TypeVar("ResultT_co", covariant=True, default=object)
+else:
+    from typing import TypeVar
+
+    InputT = TypeVar("InputT")
+    ResultT = TypeVar("ResultT")
+    ResultT_co = TypeVar("ResultT_co", covariant=True)
 
 GATE: Final = "gate-rejected"
 ROOM: Final = 2**40
