@@ -1,7 +1,7 @@
-"""A process in which an agent of session `s1` works until it is killed: `python living.py DATABASE WORLD REPLAY`.
+"""A process in which an agent of session `s1` works until it is killed.
 
-WORLD is a file that gets a line each time the tool runs. The process says `ready` when the tool runs, and what was
-steered and followed up meanwhile outlives it.
+It is started as `python -m tests.agent.living DATABASE WORLD REPLAY`. WORLD is a file that gets a line each time the
+tool runs. The process says `ready` when the tool runs, and what was steered and followed up meanwhile outlives it.
 """
 
 from __future__ import annotations

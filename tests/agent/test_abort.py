@@ -137,7 +137,7 @@ def test_an_abort_settles_wherever_the_agent_is(where: str, stubborn: bool) -> N
 @pytest.mark.promise("P-10")
 @pytest.mark.parametrize("stubborn", [False, True])
 def test_what_was_being_said_when_it_was_aborted_is_kept(stubborn: bool) -> None:
-    """B9 and B11: the answer ends as aborted, with its text, also where the model goes on talking."""
+    """B9, B11 and Q5: the answer ends as aborted, with its text, also where the model goes on talking."""
 
     async def scene() -> None:
         hang = Hang(stubborn)

@@ -196,6 +196,21 @@ async def test_what_is_queued_goes_on_after_a_batch_that_terminates() -> None:
     assert (["go", "and?"], "more", ()) == (said(agent), agent.state.messages[-1].text, agent.queued)
 
 
+@pytest.mark.promise("P-02")
+async def test_a_model_may_use_an_id_again() -> None:
+    """Q11: a result belongs to the call of its own turn, whatever the provider calls it."""
+    again = [ToolCall("call-1", "look", '{"at": "here"}'), ToolCall("call-1", "look", '{"at": "there"}')]
+    model = ScriptedModel([AssistantMessage([each], "tool_calls") for each in again] + [text("done")])
+    agent = Agent(model, tools=[look])
+
+    await agent.prompt("go")
+
+    assert (["seen here", "seen there"], frozenset()) == (
+        [each.text for each in results(agent)],
+        agent.state.pending_tool_calls,
+    )
+
+
 @pytest.mark.promise("P-06")
 async def test_a_hook_that_fails_after_a_call_makes_that_result_an_error() -> None:
     """A17: the sibling is as it was."""
@@ -313,7 +328,7 @@ async def test_prepared_arguments_are_what_is_validated_and_raw_ones_what_is_tol
 
 @pytest.mark.promise("P-15")
 async def test_progress_arrives_before_the_end_of_its_call_and_never_after() -> None:
-    """A23 and A24: a burst right before the return is told; what comes later is dropped, while a sibling runs too."""
+    """A23, A24 and P8: a burst right before the return is told; what comes later is dropped, while a sibling runs too."""
     contexts: list[ToolContext] = []
     burst_is_over = asyncio.Event()
 

@@ -420,8 +420,7 @@ class Agent:
                 self._open = run_id
                 self._session.runs += opening is not None
         self._unsure = False
-        waits = isinstance(outcome, Suspended)
-        self._open = run_id if waits else ""
+        self._open = run_id if isinstance(outcome, Suspended) else ""
         self._pending = outcome.pending if isinstance(outcome, Suspended) else ()
         self.state.error_message = self.state.error_message or _complaint(outcome)
         return outcome
@@ -458,7 +457,7 @@ class Agent:
     def _definition(self) -> AgentDefinition[str, str]:
         """The definition of the next run; made anew only when something in it changed."""
         hooks = (self.before_tool_call is None, self.after_tool_call is None, self._boundary() is None)
-        key = (*map(id, self.state.tools), self.tool_execution, self.limits, *hooks)
+        key = (*self.state.tools, self.tool_execution, self.limits, *hooks)
         if self._compiled is None or self._compiled[0] != key:
             base = self._base
             definition = replace(
