@@ -328,7 +328,7 @@ async def test_prepared_arguments_are_what_is_validated_and_raw_ones_what_is_tol
 
 @pytest.mark.promise("P-15")
 async def test_progress_arrives_before_the_end_of_its_call_and_never_after() -> None:
-    """A23, A24 and P8: a burst right before the return is told; what comes later is dropped, while a sibling runs too."""
+    """A23, A24 and P8: a burst before the return is told; what comes later is dropped, while a sibling runs too."""
     contexts: list[ToolContext] = []
     burst_is_over = asyncio.Event()
 
