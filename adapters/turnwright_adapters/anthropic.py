@@ -13,6 +13,7 @@ from typing import Final, Literal, TypeAlias
 import httpx
 import msgspec
 
+from turnwright.context.history import EARLIER, fitted, paired
 from turnwright.errors import ModelError
 from turnwright.messages import (
     AssistantMessage,
@@ -31,9 +32,7 @@ from turnwright.messages import (
 from turnwright.ports import ModelRequest, OutputSpec
 from turnwright.tools import ToolSpec
 from turnwright_adapters._wire import (
-    EARLIER,
-    EMPTY_MESSAGE,
-    EMPTY_RESULT,
+    LEAST_THOUGHT,
     Answer,
     ApiKey,
     Call,
@@ -46,15 +45,16 @@ from turnwright_adapters._wire import (
     as_object_text,
     call_id,
     check_choice,
+    claude_thinking,
     count,
     decode,
     encode,
     is_object_text,
     options_of,
-    paired,
     plain_text,
     prompted,
     provider_error,
+    refuses_sampling,
     string,
     table,
     tables,
@@ -69,9 +69,6 @@ VERSION: Final = "2023-06-01"
 
 ROOM: Final = 8_192
 """Tokens of an answer when nobody says how many, beside those for thinking."""
-
-LEAST_THOUGHT: Final = 1_024
-"""The smallest budget for thinking that the provider takes."""
 
 
 class AnthropicModel(HttpModel):
@@ -145,14 +142,22 @@ class AnthropicModel(HttpModel):
         options = options_of(request, "messages", "stream", "system", "tools")
         common = take_common(options)
         mark = self._mark if common.cache_retention is None else _MARKS[common.cache_retention]
-        if common.budget and "thinking" not in options:
-            budget = max(common.budget, LEAST_THOUGHT)
-            options["thinking"] = {"type": "enabled", "budget_tokens": budget}
-            options.pop("temperature", None)  # refused while it thinks
+        model = str(options.pop("model", self.model))
+        room = 0
+        if "thinking" not in options and (asked := claude_thinking(model, common)):
+            if effort := asked.pop("output_config", None):
+                options["output_config"] = table(effort) | table(options.get("output_config"))
+            options |= asked
+            if common.budget:
+                room = max(common.budget, LEAST_THOUGHT)
+                options.pop("temperature", None)  # refused while it thinks
             if type(most := options.get("max_tokens")) is int:
-                options["max_tokens"] = most + budget  # the room is for the answer
+                options["max_tokens"] = most + room  # what the caller allows is for the answer
+        if refuses_sampling(model):
+            for name in ("temperature", "top_p", "top_k"):
+                options.pop(name, None)
         thinking = table(options.get("thinking"))
-        options.setdefault("max_tokens", ROOM + count(thinking.get("budget_tokens")))
+        options.setdefault("max_tokens", ROOM + (room or count(thinking.get("budget_tokens"))))
         if (stop := options.pop("stop", None)) is not None:
             options["stop_sequences"] = [stop] if isinstance(stop, str) else stop
         instruction = [request.instruction] if request.instruction.strip() else []
@@ -171,7 +176,7 @@ class AnthropicModel(HttpModel):
             options["tool_choice"] = choice
         if stream:
             options["stream"] = True
-        members = [encode({"model": options.pop("model", self.model)})[1:-1], encode(options, ordered=True)[1:-1]]
+        members = [encode({"model": model})[1:-1], encode(options, ordered=True)[1:-1]]
         if instruction:
             members.append(b'"system":[' + b",".join(_system("\n\n".join(instruction), request.stable, mark)) + b"]")
         if tools:
@@ -199,19 +204,22 @@ class AnthropicModel(HttpModel):
         return [b'{"role":"%b","content":[%b]}' % (role.encode(), b",".join(blocks)) for role, blocks in turns]
 
     def _encode(self, message: Message) -> _Turn:
-        match message:
-            case UserMessage():
-                return "user", tuple(_blocks(message.parts)) or (_text(EMPTY_MESSAGE),)
-            case ToolMessage():
-                content: object = plain_text(message.parts) or EMPTY_RESULT
+        match fitted(message, provider=self.provider):
+            case None:
+                return message.role, ()
+            case UserMessage() as message:
+                return "user", tuple(_blocks(message.parts))
+            case ToolMessage() as message:
+                content: object = plain_text(message.parts)
                 if any(isinstance(part, Image) for part in message.parts):
                     content = [msgspec.Raw(block) for block in _blocks(message.parts)]
                 result = {"type": "tool_result", "tool_use_id": call_id(message.call_id, _PLAIN_ID), "content": content}
                 return "user", (encode(result | ({"is_error": True} if message.is_error else {})),)
-            case AssistantMessage():
+            case AssistantMessage() as message:
                 return "assistant", tuple(self._answer_blocks(message))
 
-    def _answer_blocks(self, message: AssistantMessage) -> list[bytes]:
+    @staticmethod
+    def _answer_blocks(message: AssistantMessage) -> list[bytes]:
         """Return the blocks of an answer, none if there is nothing in it but thoughts."""
         blocks: list[bytes] = []
         worth = 0
@@ -225,7 +233,7 @@ class AnthropicModel(HttpModel):
                     blocks.append(
                         encode({"type": "tool_use", "id": id, "name": wire_name(part.name), "input": arguments})
                     )
-                case Reasoning() if part.signature and message.provider in {None, self.provider}:
+                case Reasoning() if part.signature:
                     blocks.append(_thought(part))
                     continue
                 case _:

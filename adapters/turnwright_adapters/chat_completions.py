@@ -14,6 +14,7 @@ import httpx
 import msgspec
 from attrs import frozen
 
+from turnwright.context.history import EMPTY_RESULT, fitted, paired
 from turnwright.errors import ModelError
 from turnwright.messages import (
     AssistantMessage,
@@ -32,8 +33,6 @@ from turnwright.ports import ModelRequest
 from turnwright.tools import ToolSpec
 from turnwright_adapters._constrained import constrain, shown
 from turnwright_adapters._wire import (
-    EMPTY_MESSAGE,
-    EMPTY_RESULT,
     ONLY_IMAGES,
     Answer,
     ApiKey,
@@ -49,8 +48,8 @@ from turnwright_adapters._wire import (
     check_choice,
     count,
     encode,
+    openai_effort,
     options_of,
-    paired,
     plain_text,
     prompted,
     provider_error,
@@ -154,8 +153,9 @@ class ChatCompletionsModel(HttpModel):
         compat = self._compat
         options = options_of(request, "messages", "stream", "tools")
         common = take_common(options)
-        if common.effort is not None and "reasoning_effort" not in options:
-            options["reasoning_effort"] = common.effort
+        model = options.pop("model", self.model)
+        if (effort := openai_effort(str(model), common)) is not None:
+            options.setdefault("reasoning_effort", effort)
         if compat.cache_key and common.cache_key is not None:
             options.setdefault("prompt_cache_key", common.cache_key)
         if compat.cache_key and common.cache_retention == "long":
@@ -185,7 +185,7 @@ class ChatCompletionsModel(HttpModel):
         messages = _joined(encoded, request.messages)
         if instruction:
             messages.insert(0, encode({"role": compat.system_role, "content": "\n\n".join(instruction)}))
-        members = [encode({"model": options.pop("model", self.model)})[1:-1]]
+        members = [encode({"model": model})[1:-1]]
         if options:
             members.append(encode(options, ordered=True)[1:-1])
         members.append(b'"messages":[' + b",".join(messages) + b"]")
@@ -200,24 +200,24 @@ class ChatCompletionsModel(HttpModel):
         return self._shown.of(message, lambda message: self._encode(shown(message)))
 
     def _encode(self, message: Message) -> _Encoded:
-        match message:
-            case UserMessage():
-                return encode({"role": "user", "content": self._content(message.parts)}), ()
-            case ToolMessage():
-                images = [part for part in message.parts if isinstance(part, Image)] if self._compat.images else []
-                text = plain_text(message.parts, images=not images) or (ONLY_IMAGES if images else EMPTY_RESULT)
+        match fitted(message, provider=self.provider, images=self._compat.images):
+            case None:
+                return b"", ()
+            case UserMessage() as message:
+                return encode({"role": "user", "content": _content(message.parts)}), ()
+            case ToolMessage() as message:
+                images = [part for part in message.parts if isinstance(part, Image)]
+                text = plain_text(message.parts) or (ONLY_IMAGES if images else EMPTY_RESULT)
                 id = call_id(message.call_id)
                 wire = {"role": "tool", "tool_call_id": id, "content": text}
                 return encode(wire), tuple([encode(_image(image)) for image in images])
-            case AssistantMessage():
+            case AssistantMessage() as message:
                 return self._encode_answer(message), ()
 
     def _encode_answer(self, message: AssistantMessage) -> bytes:
-        """Return an assistant's message, empty if nothing of it can be sent."""
+        """Return an assistant's message."""
         text = "".join([part.text for part in message.parts if isinstance(part, Text | Refusal)])
         calls = message.calls
-        if not calls and not text.strip():
-            return b""
         wire: dict[str, object] = {"role": "assistant", "content": text if text.strip() else None}
         if self._compat.reasoning is not None:
             thoughts = [part.text for part in message.parts if isinstance(part, Reasoning) and not part.redacted]
@@ -232,17 +232,6 @@ class ChatCompletionsModel(HttpModel):
                 for call in calls
             ]
         return encode(wire)
-
-    def _content(self, parts: Sequence[Part]) -> str | list[object]:
-        if not self._compat.images or not any(isinstance(part, Image) for part in parts):
-            return plain_text(parts, images=True) or EMPTY_MESSAGE
-        content: list[object] = []
-        for part in parts:
-            if isinstance(part, Image):
-                content.append(_image(part))
-            elif isinstance(part, Text) and part.text.strip():
-                content.append({"type": "text", "text": part.text})
-        return content
 
 
 _Encoded: TypeAlias = tuple[bytes, tuple[bytes, ...]]
@@ -276,6 +265,19 @@ def _tool(tool: ToolSpec) -> bytes:
         parameters.setdefault("properties", {})
     function = {"name": wire_name(tool.name), "description": tool.description, "parameters": parameters}
     return encode({"type": "function", "function": function})
+
+
+def _content(parts: Sequence[Part]) -> str | list[object]:
+    """Return the content of *parts*, a string unless there are images in it."""
+    if not any(isinstance(part, Image) for part in parts):
+        return plain_text(parts)
+    content: list[object] = []
+    for part in parts:
+        if isinstance(part, Image):
+            content.append(_image(part))
+        elif isinstance(part, Text) and part.text.strip():
+            content.append({"type": "text", "text": part.text})
+    return content
 
 
 def _image(image: Image) -> dict[str, object]:

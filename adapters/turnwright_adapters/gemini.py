@@ -12,6 +12,7 @@ from typing import Final, Literal, TypeAlias
 import httpx
 import msgspec
 
+from turnwright.context.history import EARLIER, EMPTY_RESULT, fitted, paired
 from turnwright.errors import ModelError
 from turnwright.messages import (
     AssistantMessage,
@@ -30,9 +31,6 @@ from turnwright.messages import (
 from turnwright.ports import ModelRequest
 from turnwright.tools import ToolSpec
 from turnwright_adapters._wire import (
-    EARLIER,
-    EMPTY_MESSAGE,
-    EMPTY_RESULT,
     ONLY_IMAGES,
     Answer,
     ApiKey,
@@ -47,9 +45,9 @@ from turnwright_adapters._wire import (
     check_choice,
     count,
     encode,
+    gemini_thinking,
     is_own_call_id,
     options_of,
-    paired,
     plain_text,
     prompted,
     provider_error,
@@ -118,10 +116,9 @@ class GeminiModel(HttpModel):
         stream = self._streams(request)
         options = options_of(request, "contents", "systemInstruction", "tools", "toolConfig")
         options.pop("parallel_tool_calls", None)  # the dialect has no word for it
-        if (budget := take_common(options).budget) is not None:
-            thinking: dict[str, object] = {"thinkingBudget": budget}
-            options.setdefault("thinkingConfig", thinking | ({"includeThoughts": True} if budget else {}))
         model = str(options.pop("model", self.model))
+        if thinking := gemini_thinking(model, take_common(options)):
+            options.setdefault("thinkingConfig", thinking)
         path = f"/{model}" if "/" in model else f"/models/{model}"
         url = self._at(f"{path}:streamGenerateContent", alt="sse") if stream else self._at(f"{path}:generateContent")
         body = self._body(request, options)
@@ -185,10 +182,12 @@ class GeminiModel(HttpModel):
         ]
 
     def _encode(self, message: Message) -> _Content:
-        match message:
-            case UserMessage():
-                return "user", tuple(_parts(message.parts)) or (_text(EMPTY_MESSAGE),), ()
-            case ToolMessage():
+        match fitted(message, provider=self.provider):
+            case None:
+                return "model", (), ()
+            case UserMessage() as message:
+                return "user", tuple(_parts(message.parts)), ()
+            case ToolMessage() as message:
                 images = [_image(part) for part in message.parts if isinstance(part, Image)]
                 text = plain_text(message.parts) or (ONLY_IMAGES if images else EMPTY_RESULT)
                 result = {
@@ -197,16 +196,16 @@ class GeminiModel(HttpModel):
                     "response": {"error" if message.is_error else "output": text},
                 }
                 return "function", (encode({"functionResponse": result}),), tuple(images)
-            case AssistantMessage():
+            case AssistantMessage() as message:
                 return "model", tuple(self._answer_parts(message)), ()
 
-    def _answer_parts(self, message: AssistantMessage) -> list[bytes]:
+    @staticmethod
+    def _answer_parts(message: AssistantMessage) -> list[bytes]:
         """Return the parts of an answer, none if there is nothing in it but thoughts."""
-        ours = message.provider in {None, self.provider}
         parts: list[bytes] = []
         worth = False
         for part in message.parts:
-            signature = getattr(part, "signature", None) if ours else None
+            signature = getattr(part, "signature", None)
             signed = {} if signature is None else {"thoughtSignature": signature}
             match part:
                 case Text() | Refusal() if part.text.strip() or signed:

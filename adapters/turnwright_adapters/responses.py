@@ -13,6 +13,7 @@ from typing import Final
 import httpx
 import msgspec
 
+from turnwright.context.history import EMPTY_MESSAGE, fitted, paired
 from turnwright.errors import ModelError
 from turnwright.messages import (
     AssistantMessage,
@@ -31,8 +32,6 @@ from turnwright.messages import (
 from turnwright.ports import ModelRequest
 from turnwright.tools import ToolSpec
 from turnwright_adapters._wire import (
-    EMPTY_MESSAGE,
-    EMPTY_RESULT,
     Answer,
     ApiKey,
     Call,
@@ -48,8 +47,8 @@ from turnwright_adapters._wire import (
     count,
     encode,
     is_object_text,
+    openai_effort,
     options_of,
-    paired,
     plain_text,
     provider_error,
     string,
@@ -124,8 +123,8 @@ class ResponsesModel(HttpModel):
         options = options_of(request, "input", "instructions", "store", "stream", "tools")
         common = take_common(options)
         model = options.pop("model", self.model)
-        if common.effort is not None:
-            options.setdefault("reasoning", {"effort": common.effort, "summary": "auto"})
+        if (effort := openai_effort(str(model), common)) is not None:
+            options.setdefault("reasoning", {"effort": effort} | ({} if effort == "none" else {"summary": "auto"}))
         if common.cache_key is not None:
             options.setdefault("prompt_cache_key", common.cache_key)
         if common.cache_retention == "long":
@@ -170,17 +169,20 @@ class ResponsesModel(HttpModel):
         return items or [_says("user", EMPTY_MESSAGE)]
 
     def _encode(self, message: Message) -> tuple[bytes, ...]:
-        match message:
-            case UserMessage():
-                return (_says("user", _content(message.parts) or EMPTY_MESSAGE),)
-            case ToolMessage():
-                output = _content(message.parts) or EMPTY_RESULT
+        match fitted(message, provider=self.provider):
+            case None:
+                return ()
+            case UserMessage() as message:
+                return (_says("user", _content(message.parts)),)
+            case ToolMessage() as message:
+                output = _content(message.parts)
                 result = {"type": "function_call_output", "call_id": call_id(message.call_id), "output": output}
                 return (encode(result),)
-            case AssistantMessage():
+            case AssistantMessage() as message:
                 return tuple(self._answer_items(message))
 
-    def _answer_items(self, message: AssistantMessage) -> list[bytes]:
+    @staticmethod
+    def _answer_items(message: AssistantMessage) -> list[bytes]:
         """Return the items of an answer, without states, and without ids that need not be there."""
         items: list[bytes] = []
         thoughts: list[bytes] = []
@@ -191,7 +193,7 @@ class ResponsesModel(HttpModel):
                 case ToolCall():
                     call = {"type": "function_call", "call_id": call_id(part.id), "name": wire_name(part.name)}
                     item = encode({**call, "arguments": as_object_text(part.arguments)})
-                case Reasoning() if part.signature and message.provider in {None, self.provider}:
+                case Reasoning() if part.signature:
                     thoughts.append(_thought(part))
                     continue
                 case _:

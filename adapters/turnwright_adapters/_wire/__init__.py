@@ -1,28 +1,25 @@
-"""What the model adapters share on the wire: HTTP exchanges, server-sent events, errors, names, valid histories."""
+"""What the model adapters share on the wire: HTTP exchanges, server-sent events, errors, names."""
 
 from turnwright_adapters._wire.answer import Answer, Call, Kind, Words, count, string, table, tables
 from turnwright_adapters._wire.common import Common, take_common
 from turnwright_adapters._wire.errors import provider_error, retry_after
 from turnwright_adapters._wire.exchange import ApiKey, Timeouts
-from turnwright_adapters._wire.history import (
-    EARLIER,
-    EMPTY_MESSAGE,
-    EMPTY_RESULT,
-    ONLY_IMAGES,
-    Remembered,
-    paired,
-    plain_text,
-    prompted,
-)
 from turnwright_adapters._wire.json_text import as_object_text, decode, encode, is_object_text
 from turnwright_adapters._wire.model import HttpModel, check_choice, options_of
 from turnwright_adapters._wire.names import ToolNames, call_id, is_own_call_id, wire_name
+from turnwright_adapters._wire.remembered import Remembered
 from turnwright_adapters._wire.sse import ServerSentEvent, SseDecoder
+from turnwright_adapters._wire.thinking import (
+    LEAST_THOUGHT,
+    claude_thinking,
+    gemini_thinking,
+    openai_effort,
+    refuses_sampling,
+)
+from turnwright_adapters._wire.words import ONLY_IMAGES, plain_text, prompted
 
 __all__ = [
-    "EARLIER",
-    "EMPTY_MESSAGE",
-    "EMPTY_RESULT",
+    "LEAST_THOUGHT",
     "ONLY_IMAGES",
     "Answer",
     "ApiKey",
@@ -39,16 +36,19 @@ __all__ = [
     "as_object_text",
     "call_id",
     "check_choice",
+    "claude_thinking",
     "count",
     "decode",
     "encode",
+    "gemini_thinking",
     "is_object_text",
     "is_own_call_id",
+    "openai_effort",
     "options_of",
-    "paired",
     "plain_text",
     "prompted",
     "provider_error",
+    "refuses_sampling",
     "retry_after",
     "string",
     "table",

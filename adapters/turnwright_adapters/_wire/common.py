@@ -49,11 +49,10 @@ class Common:
         return BUDGETS.get(self.thinking_level, BUDGETS["high"])
 
     @property
-    def effort(self) -> str | None:
-        """The level in words, of those that every provider with levels has; None for none, and as the model likes."""
-        budget = self.budget
-        if not budget:
-            return None
+    def level(self) -> str | None:
+        """The level of thought, for a budget the lowest that has as much; None as the model likes."""
+        if (budget := self.thinking_budget) is None:
+            return self.thinking_level
         return next((level for level, most in BUDGETS.items() if budget <= most), "high")
 
     @property

@@ -1,0 +1,193 @@
+"""What a model is sent of a history. Rule: it is valid for every provider, and nothing stored changes.
+
+    paired      over all messages: each call has its one result right after it, and what is no answer is left out
+    fitted      of one message: nothing empty, no half characters, nobody else's signatures, no images for the blind
+    repaired    both
+
+Most messages are sound, and a sound one is given as it is, the same object: so what was made of it can be remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from attrs import evolve as replace
+
+from turnwright.canonical import well_formed
+from turnwright.messages import (
+    AssistantMessage,
+    Image,
+    Message,
+    Part,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolMessage,
+)
+
+__all__ = ["EARLIER", "EMPTY_MESSAGE", "EMPTY_RESULT", "LOST_RESULT", "NO_IMAGE", "fitted", "paired", "repaired"]
+
+LOST_RESULT: Final = "(no result was recorded; the call may or may not have run)"
+EMPTY_MESSAGE: Final = "(empty message)"
+EMPTY_RESULT: Final = "(no tool output)"
+NO_IMAGE: Final = "(an image that this model cannot see)"
+EARLIER: Final = "(the conversation goes on)"
+"""What stands before an answer that a history begins with, for providers that want a user to begin."""
+
+
+def repaired(
+    messages: Iterable[Message], *, apart: bool = False, provider: str | None = None, images: bool = True
+) -> Iterator[Message]:
+    """Give *messages* as a model may be sent them: `paired`, and each of them `fitted`."""
+    for message in paired(messages, apart=apart):
+        if (fit := fitted(message, provider=provider, images=images)) is not None:
+            yield fit
+
+
+def paired(messages: Iterable[Message], *, apart: bool = False) -> Iterator[Message]:
+    """Give *messages* so that every tool call is followed by its one result, in the order of the calls.
+
+    A call without a result gets a neutral one, a second result for a call and a result without its call are left out,
+    and what stood between a call and its result comes after. The calls of a message have distinct ids; *apart*, all
+    calls of the history have. An attempt that failed or was aborted is no answer and is left out with the results of
+    its calls, and so is a message with a kind, which is nobody's but its owner's.
+    """
+    calls: tuple[ToolCall, ...] = ()
+    ids: list[str] = []
+    taken: set[str] = set()
+    results: dict[str, list[ToolMessage]] = {}
+    others: list[Message] = []
+    for message in messages:
+        match message:
+            case ToolMessage():
+                if calls:
+                    results.setdefault(message.call_id, []).append(message)
+            case AssistantMessage():
+                if calls:
+                    yield from _closed(calls, ids, results)
+                    yield from others
+                    results = {}
+                    others = []
+                if message.stop_reason in _NO_ANSWER:
+                    calls, ids = (), []
+                    continue
+                calls = message.calls
+                ids = [call.id for call in calls]
+                if len(ids) > 1 or (ids and apart):
+                    ids = _distinct_ids(ids, taken if apart else set())
+                    yield _with_ids(message, calls, ids)
+                else:
+                    yield message
+            case _ if message.kind:
+                pass
+            case _ if calls:
+                others.append(message)
+            case _:
+                yield message
+    yield from _closed(calls, ids, results)
+    yield from others
+
+
+_NO_ANSWER: Final = frozenset({"error", "aborted"})
+
+
+def _closed(
+    calls: Sequence[ToolCall], ids: Sequence[str], results: Mapping[str, list[ToolMessage]]
+) -> Iterator[Message]:
+    for call, id in zip(calls, ids, strict=True):
+        found = results.get(call.id)
+        result = found.pop(0) if found else ToolMessage(call.id, call.name, (Text(LOST_RESULT),))
+        yield result if id == call.id else replace(result, call_id=id)
+
+
+def _with_ids(message: AssistantMessage, calls: Sequence[ToolCall], ids: Sequence[str]) -> AssistantMessage:
+    if all([call.id == id for call, id in zip(calls, ids, strict=True)]):
+        return message
+    left = iter(ids)
+    parts = [replace(part, id=next(left)) if isinstance(part, ToolCall) else part for part in message.parts]
+    return replace(message, parts=parts)
+
+
+def _distinct_ids(given: Sequence[str], taken: set[str]) -> list[str]:
+    """Return *given*, a number added to each that is *taken*. They are taken then."""
+    ids: list[str] = []
+    for place, id in enumerate(given):
+        distinct, number = id, place
+        while distinct in taken:
+            distinct = f"{id}_{number}"
+            number += 1
+        taken.add(distinct)
+        ids.append(distinct)
+    return ids
+
+
+def fitted(message: Message, *, provider: str | None = None, images: bool = True) -> Message | None:
+    """Return *message* as it may be sent, itself if nothing is wrong with it, None if there is nothing to send of it.
+
+    Signatures are opaque and good for nobody but the provider that made them: those of another than *provider* are
+    taken off, and thoughts that nobody can read without them are left out. With *images* false, words stand for a run
+    of images. A person's message and a result always say something, if only that they are empty; an answer of thoughts
+    alone says nothing.
+    """
+    parts: list[Part] = []
+    if isinstance(message, AssistantMessage):
+        ours = provider is None or message.provider in {None, provider}
+        for part in message.parts:
+            _add(parts, part if ours else _unsigned(part))
+        if not any([_speaks(part) for part in parts]):
+            return None
+    else:
+        for part in message.parts:
+            if isinstance(part, Text):
+                _add(parts, part)
+            elif isinstance(part, Image):
+                _add_image(parts, part, shown=images)
+        if not parts:
+            parts.append(Text(EMPTY_RESULT if isinstance(message, ToolMessage) else EMPTY_MESSAGE))
+    same = len(parts) == len(message.parts) and all([a is b for a, b in zip(parts, message.parts, strict=True)])
+    return message if same else replace(message, parts=parts)
+
+
+def _add(parts: list[Part], part: Part) -> None:
+    """Add *part* unless it is empty. White space of its own goes to the text before it, for no block may be blank."""
+    match part:
+        case ToolCall():
+            arguments = well_formed(part.arguments)
+            parts.append(part if arguments is part.arguments else replace(part, arguments=arguments))
+        case Image():  # no model's answer holds one that could be sent back
+            pass
+        case Refusal() if not part.text.strip():
+            pass
+        case Text() | Reasoning() if not part.text.strip() and not part.signature:
+            last = parts[-1] if parts else None
+            if isinstance(part, Text) and isinstance(last, Text) and last.text and not last.signature:
+                parts[-1] = replace(last, text=last.text + part.text) if part.text else last
+        case _:
+            text = well_formed(part.text)
+            parts.append(part if text is part.text else replace(part, text=text))
+
+
+def _add_image(parts: list[Part], image: Image, *, shown: bool) -> None:
+    if shown:
+        parts.append(image)
+    elif not parts or parts[-1] is not _PLACEHOLDER:
+        parts.append(_PLACEHOLDER)
+
+
+_PLACEHOLDER: Final = Text(NO_IMAGE)
+
+
+def _unsigned(part: Part) -> Part:
+    match part:
+        case Reasoning(redacted=True):
+            return Reasoning("")
+        case Text() | Reasoning() | ToolCall() if part.signature is not None:
+            return replace(part, signature=None)
+        case _:
+            return part
+
+
+def _speaks(part: Part) -> bool:
+    return isinstance(part, ToolCall | Refusal) or (isinstance(part, Text) and bool(part.text.strip()))
