@@ -25,7 +25,7 @@ from turnwright.harness.client_messages import ClientMessage, frame_client_messa
 from turnwright.harness.context import ServicesT, TurnContext
 from turnwright.harness.events import AgentEvent, DoneEvent, ErrorEvent, MessageEvent, ProgressEvent
 from turnwright.harness.guardrails import CallGuard, Guardrail, define_guardrail, engine_guard
-from turnwright.harness.prompt import PromptLayer, assembled, static_text
+from turnwright.harness.prompt import PromptLayer, assembled, static_prompt
 from turnwright.harness.resources import Resource, enveloped
 from turnwright.harness.session import Session
 from turnwright.harness.telling import Feed, Telling, Tracer, TraceSink, sink_of
@@ -144,9 +144,11 @@ class ComposedAgent(Generic[ServicesT]):
         self.name = name
         self.services = services
         self._ports = ports
-        self._layers = tuple(prompt)
+        self._static = static_prompt(prompt)
+        self._made = [layer.make for layer in prompt if layer.make is not None]
         self._declared = (*tools, *resources)
-        self._attached: list[Fitted] = []
+        self._makers: list[Fitted] = []
+        """What makes the rest of the prompt in each turn: layers, then attached resources."""
         self._guardrails = tuple(guardrails)
         self._integrations = tuple(integrations)
         self._trace = trace
@@ -243,10 +245,12 @@ class ComposedAgent(Generic[ServicesT]):
         model = str(getattr(ports.model, "model", type(ports.model).__name__))
         telling = Telling(feed, tracer, model=model, tools=len(definition.tools))
         context = self._context(session, services, own, telling)
-        prompt = await assembled(self._layers, self._attached, context)
+        prompt = await assembled(self._static, self._makers, context)
         turn = self._turns[run_id] = Turn(telling, context, prompt)
         feed.put(MessageEvent("user", text))
-        tracer.record("prompt", "prompt", {"layers": prompt.layers, "cached": prompt.cached, "chars": len(prompt.text)})
+        if tracer.is_on:
+            data = {"layers": prompt.layers, "cached": prompt.cached, "chars": len(prompt.text)}
+            tracer.record("prompt", "prompt", data)
         ports = replace(
             ports,
             model=self._voice,
@@ -275,10 +279,10 @@ class ComposedAgent(Generic[ServicesT]):
                 raise turn.fault
             last = _last(outcome)
             telling.drain()
-            usage = outcome.usage
-            tracer.record(
-                *("usage", "usage"), {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
-            )
+            if tracer.is_on:
+                usage = outcome.usage
+                data = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
+                tracer.record("usage", "usage", data)
             if isinstance(last, DoneEvent):
                 feed.put(ProgressEvent("done"))
             feed.put(last)
@@ -376,16 +380,15 @@ class ComposedAgent(Generic[ServicesT]):
             return self._turns[run_id].context
 
         parts = (*self._declared, *offered)
-        self._attached = [
-            self._envelope(each) for each in parts if isinstance(each, Resource) and each.mode == "attach"
-        ]
+        attached = [each for each in parts if isinstance(each, Resource) and each.mode == "attach"]
+        self._makers = [*self._made, *map(self._envelope, attached)]
         tools = [self._tool(each) for each in parts if not isinstance(each, Resource) or each.mode == "tool"]
         guards = [
             engine_guard(each.name, each.tool_call, of_run) for each in self._guardrails if each.tool_call is not None
         ]
         return AgentDefinition(
             self.name,
-            static_text(self._layers),
+            self._static.text,
             tools,
             guards=guards,
             repairs=0,

@@ -12,7 +12,7 @@ from turnwright.harness.calling import Fitted, fitted
 from turnwright.harness.context import TurnContext
 from turnwright.values import frozen
 
-__all__ = ["Prompt", "PromptLayer", "assembled", "prompt_layer", "static_text"]
+__all__ = ["Prompt", "PromptLayer", "assembled", "prompt_layer", "static_prompt"]
 
 BETWEEN = "\n\n"
 
@@ -52,22 +52,25 @@ def prompt_layer(name: str, text: LayerText, *, cache: bool = False) -> PromptLa
     return PromptLayer(name, "", fitted(text, owner=f"the text of prompt layer {name!r}"))
 
 
-def static_text(layers: Sequence[PromptLayer]) -> str:
+def static_prompt(layers: Sequence[PromptLayer]) -> Prompt:
     """The part of the prompt that is the same in every turn."""
-    return BETWEEN.join([layer.text for layer in layers if layer.make is None and layer.text])
-
-
-async def assembled(layers: Sequence[PromptLayer], attached: Sequence[Fitted], context: object) -> Prompt:
-    """Make the prompt of a turn. *attached* are made anew, after the layers. Raises what making them raises."""
     static = [layer for layer in layers if layer.make is None and layer.text]
-    cached = [index for index, layer in enumerate(static) if layer.cache]
-    made = [layer.make for layer in layers if layer.make is not None]
     texts = [layer.text for layer in static]
+    cached = [index for index, layer in enumerate(static) if layer.cache]
     stable = len(BETWEEN.join(texts[: cached[-1] + 1])) if cached else None
-    for make in (*made, *attached):
+    return Prompt(BETWEEN.join(texts), stable, len(texts), len(cached))
+
+
+async def assembled(static: Prompt, makers: Sequence[Fitted], context: object) -> Prompt:
+    """The prompt of a turn: what *makers* give, in their order, after what is *static*. Raises what they raise."""
+    if not makers:
+        return static
+    texts = [static.text] if static.text else []
+    for make in makers:
         text = await make(context)
         if not isinstance(text, str):
             raise DefinitionError(f"a prompt layer gives text, not {type(text).__name__}")
         if text:
             texts.append(text)
-    return Prompt(BETWEEN.join(texts), stable, len(texts), len(cached))
+    made = len(texts) - bool(static.text)
+    return Prompt(BETWEEN.join(texts), static.stable, static.layers + made, static.cached)
