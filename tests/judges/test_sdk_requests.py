@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.adapters.chat import Object, as_json, whole
+from tests.adapters.chat import Object, as_json, request, whole
 from tests.adapters.test_anthropic import CLAUDE
 from tests.adapters.test_dialects import VENDORS
 from tests.adapters.test_gemini import GEMINI
@@ -48,5 +48,27 @@ async def body_of(dialect: str, asked: ModelRequest) -> Object:
 async def test_the_vendors_sdk_takes_every_request(dialect: str, name: str) -> None:
     """All of it: nothing that it does not know, and nothing in another form than its own."""
     body = await body_of(dialect, conversations(PROVIDERS[dialect])[name])
+
+    assert body == JUDGES[dialect](body)
+
+
+@pytest.mark.promise("P-16", "I-02")
+@pytest.mark.parametrize("level", ["off", "minimal", "low", "medium", "high", "xhigh", "max"])
+@pytest.mark.parametrize(
+    ("dialect", "model"),
+    [
+        ("chat", "gpt-5.5"),
+        ("chat", "gpt-4.1"),
+        ("responses", "gpt-5.1"),
+        ("responses", "o3"),
+        ("anthropic", "claude-opus-4-6"),
+        ("anthropic", "claude-opus-5-5"),
+        ("gemini", "gemini-3.5-flash"),
+        ("gemini", "gemini-3-pro-preview"),
+    ],
+)
+async def test_the_vendors_sdk_takes_every_level_of_thought(dialect: str, model: str, level: str) -> None:
+    """Of older models and of newer ones."""
+    body = await body_of(dialect, request(options={"model": model, "thinking_level": level, "max_tokens": 500}))
 
     assert body == JUDGES[dialect](body)
