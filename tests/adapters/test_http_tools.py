@@ -7,6 +7,7 @@ from ipaddress import ip_address
 
 import httpx
 import pytest
+from attrs import frozen
 
 from tests.harness.playing import heard, of
 from turnwright.errors import PortError
@@ -46,6 +47,13 @@ class Web:
 
     def endpoint(self, url: str, **options: object) -> HttpEndpoint:
         return HttpEndpoint(url, client=self.client, resolve=self.resolve, **options)  # type: ignore[arg-type]
+
+
+@frozen
+class Query:
+    """What is asked for."""
+
+    q: str
 
 
 def ok() -> httpx.Response:
@@ -136,9 +144,9 @@ async def test_every_failure_is_a_result_that_the_model_sees() -> None:
     web = Web([httpx.Response(500, text="sorry"), httpx.Response(200, text="x" * 99)], **names)
     urls = {"bad": "https://a.example/", "long": "https://a.example/", "inward": "https://c.example/"}
     agent = create_agent(
-        model=script_client([*[{"tool_use": [{"name": name}]} for name in urls], "ok"]),
+        model=script_client([*[{"tool_use": [{"name": name, "input": {"q": name}}]} for name in urls], "ok"]),
         tools=[
-            define_tool(name=name, description="Ask.", endpoint=web.endpoint(url, most=50))
+            define_tool(name=name, description="Ask.", input_schema=Query, endpoint=web.endpoint(url, most=50))
             for name, url in urls.items()
         ],
     )
@@ -150,6 +158,7 @@ async def test_every_failure_is_a_result_that_the_model_sees() -> None:
     assert (True, "a.example answered with more than 50 bytes") == told[1]
     assert told[2][0] and "where no request may go" in told[2][1]
     assert "done" == events[-1].type
+    assert [b'{"q": "bad"}', b'{"q": "long"}'] == [each.content for each in web.asked]
 
 
 @pytest.mark.promise("A-03")

@@ -127,7 +127,8 @@ def define_tool(
     except DefinitionError as error:
         raise DefinitionError(f"{owner}: input_schema: {error}") from error
     called = _asking(endpoint) if endpoint is not None else fitted(execute, owner=f"{owner}: execute", threaded=True)
-    defined = DefinedTool(name, description, schema, called, isinstance(input_schema, type), contract)
+    typed = execute is not None and isinstance(input_schema, type)  # an endpoint is sent the object as it is
+    defined = DefinedTool(name, description, schema, called, typed, contract)
     engine_tool(defined, _nowhere)  # so that what is wrong with it is told here
     return defined
 
