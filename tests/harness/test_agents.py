@@ -353,6 +353,19 @@ async def test_a_turn_that_was_cut_goes_on_under_its_run_id() -> None:
     assert ["one", "one", "two"] == [each.instruction for each in model.calls]
 
 
+@pytest.mark.promise("A-01")
+async def test_the_choice_of_tools_steers_each_round() -> None:
+    """A function of the round says what the model must do; it is in the request."""
+    model = script_client([{"tool_use": [{"name": "look"}]}, "ok"])
+    agent = create_agent(
+        model=model, tools=[look(lambda: "r")], tool_choice=lambda turn: "none" if turn.calls else "look"
+    )
+
+    await heard(agent)
+
+    assert ["look", "none"] == [each.tool_choice for each in model.calls]
+
+
 # --- integrations
 
 

@@ -18,7 +18,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar, cast, overload
 
 from attrs import evolve as replace
 
-from turnwright.definition import AgentDefinition, Limits
+from turnwright.definition import AgentDefinition, Limits, ToolChooser
 from turnwright.errors import DefinitionError, RunBusy, TurnwrightError
 from turnwright.harness.calling import Fitted
 from turnwright.harness.client_messages import ClientMessage, frame_client_message, should_run_turn
@@ -79,6 +79,7 @@ def create_agent(
     on_tool_call: CallGuard[ServicesT] | None = None,
     max_tool_rounds: int = 8,
     hold_text: bool = False,
+    tool_choice: ToolChooser = "auto",
     options: Mapping[str, object] | None = None,
     limits: Limits = Limits(),  # noqa: B008 - a frozen value
     state: State | None = None,
@@ -88,7 +89,8 @@ def create_agent(
 
     *services* is what its code may use, *trace* is off, the console, or a function. *on_tool_call* is one guardrail
     ahead of the others. With *hold_text*, text is told once the guardrails have passed it, not piece by piece.
-    *options* go to the model. *state* is where runs and workflows outlive the process, *ports* gives any other port.
+    *tool_choice* is as in AgentDefinition, *options* go to the model. *state* is where runs and workflows outlive the
+    process, *ports* gives any other port.
 
     Raises DefinitionError, naming the thing, for whatever cannot work.
     """
@@ -115,6 +117,7 @@ def create_agent(
         trace=sink_of(trace=trace),
         max_tool_rounds=max_tool_rounds,
         hold_text=hold_text,
+        tool_choice=tool_choice,
         options=options or {},
         limits=limits,
     )
@@ -138,6 +141,7 @@ class ComposedAgent(Generic[ServicesT]):
         trace: TraceSink | None,
         max_tool_rounds: int,
         hold_text: bool,
+        tool_choice: ToolChooser,
         options: Mapping[str, object],
         limits: Limits,
     ) -> None:
@@ -153,6 +157,7 @@ class ComposedAgent(Generic[ServicesT]):
         self._integrations = tuple(integrations)
         self._trace = trace
         self._rounds = max_tool_rounds
+        self._tool_choice = tool_choice
         self._options = options
         self._limits = limits
         self._turns: dict[str, Turn] = {}
@@ -390,6 +395,7 @@ class ComposedAgent(Generic[ServicesT]):
             self.name,
             self._static.text,
             tools,
+            tool_choice=self._tool_choice,
             guards=guards,
             repairs=0,
             strict=False,
