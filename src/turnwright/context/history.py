@@ -141,7 +141,7 @@ def fitted(message: Message, *, provider: str | None = None, images: bool = True
     else:
         for part in message.parts:
             if isinstance(part, Text):
-                _add(parts, part)
+                _add(parts, _unsigned(part))  # only a model signs
             elif isinstance(part, Image):
                 _add_image(parts, part, shown=images)
         if not parts:

@@ -1,0 +1,148 @@
+"""Law 6 over the wire: whatever a transcript holds, each provider is sent a history that is valid by its own rules."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+import httpx
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from tests.adapters.chat import request
+from tests.adapters.test_chat_completions import Pieces
+from tests.adapters.test_dialects import VENDORS
+from tests.adapters.validity import PROVIDERS, breaches
+from turnwright.messages import (
+    AssistantMessage,
+    Image,
+    Message,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from turnwright_adapters.chat_completions import Compat
+
+NAMES = {"chat": "openai-chat", "anthropic": "anthropic", "responses": "openai-responses", "gemini": "gemini"}
+
+
+async def sent(vendor: str, messages: Sequence[Message], instruction: str = "", **options: object) -> bytes:
+    """Give the body of the request in which *vendor* is sent *messages*."""
+    bodies: list[bytes] = []
+
+    def answer(asked: httpx.Request) -> httpx.Response:
+        bodies.append(asked.content)
+        reply = Pieces([VENDORS[vendor].whole[1]])
+        return httpx.Response(200, headers={"content-type": "application/json"}, stream=reply)
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
+        model = VENDORS[vendor].model("m", client=client, stream=False, provider=NAMES[vendor], **options)
+        await model.complete(request(*messages, instruction=instruction))
+    return bodies[0]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Message]:
+    """Transcripts as they may be found: most are in no order, and hold what no provider takes."""
+    ids = st.sampled_from(["a", "b", "", "call_1_0", "ü", "c" * 70, "toolu_1|fc_2", "\ud83d"])
+    texts = st.sampled_from(["", " ", "\n", "x", "y \n", "\ud83d", "\ud83d\ude00", "☂"])
+    signatures = st.none() | st.just("SIGNED")
+    said = st.one_of(
+        st.builds(Text, texts, signatures),
+        st.builds(Reasoning, texts, signatures, st.booleans()),
+        st.builds(Refusal, texts),
+        st.sampled_from([Image("image/png", data="QQ=="), Image("image/png", url="https://x.example/a.png")]),
+    )
+    call = st.builds(
+        ToolCall,
+        ids,
+        st.sampled_from(["f", "get weather", "n" * 80]),
+        st.sampled_from(["{}", '{"a":1}', "", "{", "3", "null", '{"a":"\\ud83d"}', '"\ud83d"', '{"a":NaN}']),
+        signatures,
+    )
+    message = st.one_of(
+        st.builds(UserMessage, st.lists(said, max_size=3)),
+        st.just(UserMessage("PRIVATE", kind="note")),
+        st.builds(
+            AssistantMessage,
+            st.lists(said | call, max_size=4),
+            st.sampled_from(["stop", "tool_calls", "length", "refusal"]),
+            provider=st.sampled_from([None, *NAMES.values()]),
+        ),
+        st.builds(
+            lambda parts, why: AssistantMessage([Text("PARTIAL"), *parts], why),
+            st.lists(said | call, max_size=2),
+            st.sampled_from(["error", "aborted"]),
+        ),
+        st.builds(ToolMessage, ids, st.sampled_from(["f", "get weather"]), st.lists(said, max_size=3), st.booleans()),
+    )
+    return draw(st.lists(message, min_size=1, max_size=8))
+
+
+@pytest.mark.case("his-01", "his-02", "his-03", "his-05", "his-06", "his-07", "his-10")
+@pytest.mark.parametrize("vendor", PROVIDERS)
+@given(histories())
+@settings(max_examples=80)
+async def test_every_history_is_sent_in_a_form_that_its_provider_takes(vendor: str, history: list[Message]) -> None:
+    """By the provider's documented rules, and without what is nobody's to see."""
+    body = await sent(vendor, history)
+
+    assert [] == breaches(vendor, body)
+    assert b"PARTIAL" not in body
+    assert b"PRIVATE" not in body
+
+
+@pytest.mark.parametrize("vendor", PROVIDERS)
+@given(histories(), st.sampled_from(["mistral", "xai"]))
+@settings(max_examples=30)
+async def test_a_signature_goes_to_nobody_but_who_made_it(vendor: str, history: list[Message], other: str) -> None:
+    """Not on a text, not on a thought, not on a call."""
+    theirs = [
+        AssistantMessage(each.parts, each.stop_reason, provider=other) if isinstance(each, AssistantMessage) else each
+        for each in history
+    ]
+
+    assert b"SIGNED" not in await sent(vendor, theirs)
+
+
+@given(histories())
+@settings(max_examples=30)
+async def test_a_model_that_cannot_see_is_sent_no_image(history: list[Message]) -> None:
+    """Words stand for it."""
+    body = await sent("chat", history, compat=Compat(images=False))
+
+    assert [] == breaches("chat", body)
+    assert b"image_url" not in body
+
+
+@pytest.mark.case("his-11")
+@pytest.mark.parametrize("vendor", ["anthropic", "gemini"])
+async def test_an_instruction_in_mid_conversation_stays_in_its_place(vendor: str) -> None:
+    """What is said on the engine's behalf later on is no part of the instruction, which stays as it is."""
+    history = [UserMessage("a"), AssistantMessage("b"), UserMessage("switch to French"), UserMessage("c")]
+
+    body = json.loads(await sent(vendor, history, "S0"))
+
+    top = body.get("system") or body["systemInstruction"]["parts"]
+    turns = [part["text"] for turn in body.get("messages") or body["contents"] for part in _parts(turn)]
+    assert (["S0"], ["a", "b", "switch to French", "c"]) == ([part["text"] for part in top], turns)
+
+
+def _parts(turn: dict[str, list[dict[str, str]]]) -> list[dict[str, str]]:
+    return turn.get("content") or turn["parts"]
+
+
+@pytest.mark.parametrize("vendor", PROVIDERS)
+@pytest.mark.parametrize("damage", [lambda items: items.pop(), lambda items: items.pop(1), list.reverse])
+async def test_the_judge_sees_a_result_lost_a_call_lost_and_an_order_turned(
+    vendor: str, damage: Callable[[list[object]], object]
+) -> None:
+    """A judge that finds nothing would prove nothing."""
+    history = [UserMessage("go"), AssistantMessage([ToolCall("c1", "f", "{}")]), ToolMessage("c1", "f", "ok")]
+    body = json.loads(await sent(vendor, history))
+    damage(body[{"responses": "input", "gemini": "contents"}.get(vendor, "messages")])
+
+    assert [] != breaches(vendor, json.dumps(body).encode())

@@ -1,0 +1,88 @@
+"""What a model is sent of a history, whoever the provider is."""
+
+from __future__ import annotations
+
+import pytest
+from attrs import evolve as replace
+from hypothesis import given
+
+from tests.adapters.test_histories import histories
+from turnwright.agent import Agent
+from turnwright.context.history import NO_IMAGE, fitted, paired, repaired
+from turnwright.lifecycle import MessageEnd
+from turnwright.messages import AssistantMessage, Image, Message, Reasoning, Text, ToolCall, ToolMessage, UserMessage
+from turnwright.testing import ScriptedModel, text
+from turnwright.testing.strategies import transcripts
+
+
+@given(histories())
+def test_what_was_repaired_needs_no_repair(history: list[Message]) -> None:
+    """A second repair changes nothing."""
+    once = list(repaired(history, apart=True, provider="anthropic", images=False))
+
+    assert once == list(repaired(once, apart=True, provider="anthropic", images=False))
+
+
+@given(transcripts())
+def test_a_sound_message_is_given_as_it_is(history: list[Message]) -> None:
+    """The same object, so that what was made of it can be remembered."""
+    for message in history:
+        fit = fitted(message)
+
+        assert fit is message or fit != message
+
+
+def test_the_results_of_an_aborted_attempt_answer_no_earlier_call() -> None:
+    """Even where the provider gave both calls one id."""
+    aborted = AssistantMessage([ToolCall("c", "f", "{}")], "aborted")
+    history = [AssistantMessage([ToolCall("c", "f", "{}")]), aborted, ToolMessage("c", "f", "aborted")]
+
+    first, result = paired(history)
+
+    assert isinstance(result, ToolMessage)
+    assert (history[0], "(no result was recorded; the call may or may not have run)") == (first, result.text)
+
+
+def test_one_id_in_two_turns_is_told_apart() -> None:
+    """By its place in the history, in the call and in its result, and the same in every later request."""
+    turn: list[Message] = [AssistantMessage([ToolCall("c", "f", "{}")]), ToolMessage("c", "f", "ok")]
+
+    history = list(paired([*turn, *turn], apart=True))
+
+    assert ["c", "c_0"] == [call.id for each in history if isinstance(each, AssistantMessage) for call in each.calls]
+    assert ["c", "c_0"] == [each.call_id for each in history if isinstance(each, ToolMessage)]
+
+
+def test_blank_text_between_words_stays_between_them() -> None:
+    """No block of its own, and yet no two words run together."""
+    message = UserMessage([Text("a"), Text("\n"), Text("b")])
+
+    assert UserMessage([Text("a\n"), Text("b")]) == fitted(message)
+
+
+def test_a_run_of_images_has_one_placeholder() -> None:
+    """For a model that cannot see them."""
+    image = Image("image/png", data="QQ==")
+
+    assert UserMessage([Text("see"), Text(NO_IMAGE)]) == fitted(UserMessage([Text("see"), image, image]), images=False)
+
+
+@pytest.mark.case("his-10")
+def test_an_answer_of_thoughts_alone_is_not_sent() -> None:
+    """Providers refuse it."""
+    assert fitted(AssistantMessage([Reasoning("x", "S")])) is None
+
+
+@pytest.mark.case("his-14")
+async def test_a_history_that_a_hook_rewrites_is_not_taken_for_new() -> None:
+    """What is new is the answer alone, in the transcript and in what was told."""
+    copied = ScriptedModel([text("x")])
+    agent = Agent(copied, messages=[UserMessage("p")])
+    agent.transform_context = lambda messages, _: [replace(message) for message in messages]
+    told: list[object] = []
+    agent.subscribe(lambda event, _: told.append(event.message) if isinstance(event, MessageEnd) else None)
+
+    await agent.continue_()
+
+    assert [UserMessage("p"), AssistantMessage("x")] == list(agent.state.messages)
+    assert [AssistantMessage("x")] == told
