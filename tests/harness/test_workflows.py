@@ -15,6 +15,7 @@ from hypothesis import given, strategies as st
 
 from tests.harness.ladder import climb
 from tests.harness.playing import of
+from turnwright import AgentDefinition, Completed, Ports, run_agent
 from turnwright.errors import DefinitionError, InvalidValue, RunError
 from turnwright.harness import (
     AgentEvent,
@@ -134,6 +135,24 @@ async def test_a_step_repairs_what_it_was_told() -> None:
 
     assert [None, Verdict(False, "bad", data=[1]), Verdict(False, "bad", data=[2])] == seen
     assert [("repair", 1, False, "bad"), ("repair", 2, False, "bad"), ("repair", 3, True, "")] == told(result)
+
+
+@pytest.mark.promise("A-04")
+async def test_each_round_has_a_run_id_of_its_own() -> None:
+    """An agent that the round runs under it is another run each round, whatever the step is called."""
+    ids: list[str] = []
+
+    async def run(context: StepContext[str]) -> str:
+        ids.append(context.run_id)
+        ports = Ports(script_client(["said"]))
+        outcome = await run_agent(AgentDefinition("inner", "Say."), "x", ports, run_id=context.run_id)
+        assert isinstance(outcome, Completed)
+        return outcome.output
+
+    result = await climbed([step("two words", run=run, until=lambda _: NO, retry=Retry(2))])
+
+    assert "said" == result.result
+    assert [f"{result.run_id}:{turn}.0" for turn in (1, 2)] == ids
 
 
 @pytest.mark.promise("A-04")

@@ -424,7 +424,7 @@ class _Stage:
         context.input = self._subject
         context.round = number
         context.feedback = Verdict(**feedback) if isinstance(feedback, dict) else None
-        context.run_id = f"{call.effect_id}.{of.name}"
+        context.run_id = call.effect_id
         return context
 
     async def _judge(self, of: AnyStep, result: object, context: object) -> Verdict:
