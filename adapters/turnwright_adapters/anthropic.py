@@ -46,6 +46,7 @@ from turnwright_adapters._wire import (
     call_id,
     check_choice,
     claude_thinking,
+    closed,
     count,
     decode,
     encode,
@@ -83,8 +84,10 @@ class AnthropicModel(HttpModel):
     are sent with each request, and a None among them takes one of ours away. With *stream* None a request is streamed
     if somebody watches it. *cache* marks the instruction, the last tool and the newest message for the provider's
     cache: `short` for five minutes, `long` for an hour. *output_mode* says how an output is asked for: `prompted` in
-    words, `tool` as the arguments of a tool that only asks for it. The option `max_tokens` is needed by the dialect:
-    without it, it is 8192 and the thinking budget. Thinking goes back to the provider whose name is *provider* only.
+    words, `tool` as the arguments of a tool that only asks for it, `native` by its schema, to which the provider then
+    holds the answer. None is `native` for models that are known to have it; a schema without a closed form goes in
+    words. The option `max_tokens` is needed by the dialect: without it, it is 8192 and the thinking budget. Thinking
+    goes back to the provider whose name is *provider* only.
 
     One object serves any number of runs at a time, on any number of event loops one after another. A *client* that
     was given is never closed; one of our own closes with its event loop, or by `aclose`.
@@ -102,7 +105,7 @@ class AnthropicModel(HttpModel):
         timeouts: Timeouts = Timeouts(),  # noqa: B008 - a frozen value is a safe default
         stream: bool | None = None,
         cache: Literal["none", "short", "long"] = "short",
-        output_mode: Literal["prompted", "tool"] = "prompted",
+        output_mode: Literal["native", "prompted", "tool"] | None = None,
     ) -> None:
         super().__init__(
             model,
@@ -163,6 +166,8 @@ class AnthropicModel(HttpModel):
         instruction = [request.instruction] if request.instruction.strip() else []
         if output is not None:
             instruction.append(f"Give your final answer by calling the tool {wire_name(output.name)}.")
+        elif request.output is not None and (form := self._form(model, request.output)) is not None:
+            options["output_config"] = {"format": form} | table(options.get("output_config"))
         elif request.output is not None:
             instruction.append(prompted(request.output))
         tools = [self._tools.of(tool, _tool) for tool in request.tools]
@@ -183,6 +188,13 @@ class AnthropicModel(HttpModel):
             members.append(b'"tools":[' + b",".join([*tools[:-1], _marked(tools[-1], mark)]) + b"]")
         members.append(b'"messages":[' + b",".join(self._turns(request.messages, mark)) + b"]")
         return b"{" + b",".join(members) + b"}"
+
+    def _form(self, model: str, output: OutputSpec) -> msgspec.Raw | None:
+        """Return what asks for *output* by its schema, None if it is to be asked for in words."""
+        native = self._output_mode == "native" or (self._output_mode is None and _NATIVE.search(model))
+        schema = closed(output.schema) if native else None
+        # Members stay in the order of the schema: it is the order in which they are written.
+        return None if schema is None else msgspec.Raw(encode({"type": "json_schema", "schema": schema}))
 
     def _turns(self, messages: Sequence[Message], mark: bytes = b"") -> list[bytes]:
         """Return the turns that are sent: user and assistant by turns, the user first."""
@@ -250,6 +262,9 @@ _MARKS: Final = {
     "short": b',"cache_control":{"type":"ephemeral"}',
     "long": b',"cache_control":{"type":"ephemeral","ttl":"1h"}',
 }
+
+_NATIVE: Final = re.compile(r"claude-(?:opus-4-1|fable|mythos|[a-z]+-(?:4-[5-9]|[5-9]|\d\d))(?!\d)")
+"""The models that are known to hold an answer to a schema."""
 
 _PLAIN_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 

@@ -43,6 +43,7 @@ def test_openais_models_are_told_of_an_effort_that_they_take(model: str, expecte
     ("model", "level", "expected"),
     [
         ("claude-sonnet-4-5", "off", {"thinking": {"type": "disabled"}}),
+        ("claude-3-7-sonnet-latest", "low", {"thinking": {"type": "enabled", "budget_tokens": 2_048}}),
         ("claude-sonnet-4-5", "max", {"thinking": {"type": "enabled", "budget_tokens": 16_384}}),
         ("claude-opus-4-6", "off", {"thinking": {"type": "disabled"}}),
         ("claude-opus-4-6", "xhigh", {"thinking": {"type": "adaptive"}, "output_config": {"effort": "high"}}),

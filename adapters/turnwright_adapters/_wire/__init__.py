@@ -1,6 +1,7 @@
 """What the model adapters share on the wire: HTTP exchanges, server-sent events, errors, names."""
 
 from turnwright_adapters._wire.answer import Answer, Call, Kind, Words, count, string, table, tables
+from turnwright_adapters._wire.closed import closed
 from turnwright_adapters._wire.common import Common, take_common
 from turnwright_adapters._wire.errors import provider_error, retry_after
 from turnwright_adapters._wire.exchange import ApiKey, Timeouts
@@ -37,6 +38,7 @@ __all__ = [
     "call_id",
     "check_choice",
     "claude_thinking",
+    "closed",
     "count",
     "decode",
     "encode",

@@ -32,8 +32,8 @@ _OPENAI: Final = [
 ]
 """What OpenAI's models take, the first that fits."""
 
-_ADAPTIVE: Final = re.compile(r"claude-(?:fable|mythos|\w+-(?:4[-.][6-9]|[5-9]|\d\d)(?!\d))")
-_BUDGETED: Final = re.compile(r"claude-\w+-4[-.]6(?!\d)")
+_ADAPTIVE: Final = re.compile(r"claude-(?:fable|mythos|[a-z]+-(?:4[-.][6-9]|[5-9]|\d\d)(?!\d))")
+_BUDGETED: Final = re.compile(r"claude-[a-z]+-4[-.]6(?!\d)")
 
 _GEMINI_BUDGETS: Final = [
     (re.compile(r"gemini-2\.5-pro"), 128, 32_768),
