@@ -485,7 +485,8 @@ def _last(outcome: Outcome[str]) -> DoneEvent | ErrorEvent:
     run_id, usage = outcome.run_id, outcome.usage
     match outcome:
         case Completed(output=text):
-            answer = next(each for each in reversed(outcome.transcript) if isinstance(each, AssistantMessage))
+            answer = outcome.transcript[-1]
+            assert isinstance(answer, AssistantMessage)
             return DoneEvent(text, usage, answer.raw_stop_reason or answer.stop_reason, run_id)
         case Suspended(reason="max_turns"):
             return DoneEvent("", usage, "max_tool_rounds", run_id)

@@ -17,7 +17,7 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from turnwright.canonical import decode
 from turnwright.deltas import AttemptReset, Delta, ReasoningDelta, TextDelta, ToolCallDelta
@@ -176,7 +176,8 @@ class Telling:
 
     def record(self, fact: Fact, at: float) -> None:
         """Take a new fact."""
-        self._take(fact)
+        if type(fact) in _TOLD:
+            self._take(fact)
 
     def progress(self, index: int, text: str) -> None:
         """Take a tool's word on its progress, which has no event of its own here."""
@@ -219,7 +220,7 @@ class Telling:
             case ModelFailed():
                 self._trace("response", {"round": fact.turn, "error": fact.kind, "ms": round(fact.seconds * 1000, 3)})
             case CallStarted():
-                self._tell(ProgressEvent("tool"))
+                self._tell(_TOOL)
             case CallFinished():
                 if self.tracer.is_on:
                     call = self._calls[fact.index]
@@ -247,8 +248,8 @@ class Telling:
 
     def _ask(self, fact: ModelAsked) -> None:
         if fact.turn > 1:
-            self._tell(ProgressEvent("retry"))
-        self._tell(ProgressEvent("sent"))
+            self._tell(_RETRY)
+        self._tell(_SENT)
         if self.tracer.is_on:
             self._trace("request", {"round": fact.turn, **self._about})
 
@@ -279,6 +280,19 @@ class Telling:
             for each in (*self._asked.pop(self._shown, ()), *self._asked.pop(None, ())):
                 self._tell(each)
             self._shown += 1
+
+
+_SENT: Final = ProgressEvent("sent")
+_RETRY: Final = ProgressEvent("retry")
+_TOOL: Final = ProgressEvent("tool")
+
+_TOLD: Final = frozenset(
+    {
+        *(TurnStarted, ModelAsked, ModelAnswered, ModelFailed),
+        *(CallStarted, CallFinished, CallRefused, CallResolved, ApprovalDecided),
+    }
+)
+"""The facts that `_take` looks at: asking for the type is quicker than trying each."""
 
 
 def _id(call: ToolCall, turn: int, index: int) -> str:
