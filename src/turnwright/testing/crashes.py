@@ -352,17 +352,17 @@ class _Engine:
 
             return await self.call(f"tool {tool.name}", work, RuntimeError("the tool failed"))
 
-        return replace(tool, function=function, parameters=_Telling.of(tool.parameters, effect))
+        return replace(tool, function=function, parameters=Telling.of(tool.parameters, effect))
 
 
-class _Telling(Parameters):
+class Telling(Parameters):
     """A tool's parameters that also tell which effect is about to happen."""
 
     __slots__ = ("_effect",)
     _effect: ContextVar[str]
 
     @classmethod
-    def of(cls, parameters: Parameters, effect: ContextVar[str]) -> _Telling:
+    def of(cls, parameters: Parameters, effect: ContextVar[str]) -> Telling:
         telling = cls.__new__(cls)
         for name in Parameters.__slots__:
             setattr(telling, name, getattr(parameters, name))
