@@ -10,6 +10,9 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+# Hypothesis would import it in mid-test, and pytest parse it then: if a failed task of an earlier example is collected
+# at that moment, its traceback is parsed inside of that, for which Python 3.11 raises SystemError.
+import hypothesis.internal.conjecture.optimiser  # noqa: F401 - imported for its import
 import pytest
 from hypothesis import HealthCheck, settings
 
