@@ -53,6 +53,18 @@ def test_one_id_in_two_turns_is_told_apart() -> None:
     assert ["c", "c_0"] == [each.call_id for each in history if isinstance(each, ToolMessage)]
 
 
+def test_a_message_with_another_id_is_the_same_object_in_every_request() -> None:
+    """So it is encoded once, also where a provider gives every call one id."""
+    turn: list[Message] = [AssistantMessage([ToolCall("c", "f", "{}")]), ToolMessage("c", "f", "ok")]
+    again: list[Message] = [AssistantMessage([ToolCall("c", "f", "{}")]), ToolMessage("c", "f", "ok")]
+    history = [*turn, *again]
+
+    first, second = list(paired(history, apart=True)), list(paired([*history, UserMessage("go on")], apart=True))
+
+    assert first == second[:4]
+    assert [id(each) for each in first] == [id(each) for each in second[:4]]
+
+
 def test_blank_text_between_words_stays_between_them() -> None:
     """No block of its own, and yet no two words run together."""
     message = UserMessage([Text("a"), Text("\n"), Text("b")])

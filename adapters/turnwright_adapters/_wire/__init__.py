@@ -1,5 +1,6 @@
 """What the model adapters share on the wire: HTTP exchanges, server-sent events, errors, names."""
 
+from turnwright.context.remembered import Remembered
 from turnwright_adapters._wire.answer import Answer, Call, Kind, Words, count, string, table, tables
 from turnwright_adapters._wire.closed import closed
 from turnwright_adapters._wire.common import Common, take_common
@@ -8,7 +9,6 @@ from turnwright_adapters._wire.exchange import ApiKey, Timeouts
 from turnwright_adapters._wire.json_text import as_object_text, decode, encode, is_object_text
 from turnwright_adapters._wire.model import HttpModel, check_choice, options_of
 from turnwright_adapters._wire.names import ToolNames, call_id, is_own_call_id, wire_name
-from turnwright_adapters._wire.remembered import Remembered
 from turnwright_adapters._wire.sse import ServerSentEvent, SseDecoder
 from turnwright_adapters._wire.thinking import (
     LEAST_THOUGHT,

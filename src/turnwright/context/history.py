@@ -15,6 +15,7 @@ from typing import Final
 from attrs import evolve as replace
 
 from turnwright.canonical import well_formed
+from turnwright.context.remembered import Remembered
 from turnwright.messages import (
     AssistantMessage,
     Image,
@@ -56,7 +57,7 @@ def paired(messages: Iterable[Message], *, apart: bool = False) -> Iterator[Mess
     """
     calls: tuple[ToolCall, ...] = ()
     ids: list[str] = []
-    taken: set[str] = set()
+    taken: dict[str, int] = {}
     results: dict[str, list[ToolMessage]] = {}
     others: list[Message] = []
     for message in messages:
@@ -76,7 +77,7 @@ def paired(messages: Iterable[Message], *, apart: bool = False) -> Iterator[Mess
                 calls = message.calls
                 ids = [call.id for call in calls]
                 if len(ids) > 1 or (ids and apart):
-                    ids = _distinct_ids(ids, taken if apart else set())
+                    ids = _distinct_ids(ids, taken if apart else {})
                     yield _with_ids(message, calls, ids)
                 else:
                     yield message
@@ -99,26 +100,47 @@ def _closed(
     for call, id in zip(calls, ids, strict=True):
         found = results.get(call.id)
         result = found.pop(0) if found else ToolMessage(call.id, call.name, (Text(LOST_RESULT),))
-        yield result if id == call.id else replace(result, call_id=id)
+        yield result if id == call.id else _renamed(result, (id,))
 
 
-def _with_ids(message: AssistantMessage, calls: Sequence[ToolCall], ids: Sequence[str]) -> AssistantMessage:
+def _with_ids(message: AssistantMessage, calls: Sequence[ToolCall], ids: Sequence[str]) -> Message:
     if all([call.id == id for call, id in zip(calls, ids, strict=True)]):
         return message
+    return _renamed(message, tuple(ids))
+
+
+def _renamed(message: AssistantMessage | ToolMessage, ids: tuple[str, ...]) -> Message:
+    """Return *message* with *ids* for those of its calls, or for that of the call it answers; the same object each
+    time, so that a history of one id is no dearer than one of many.
+    """
+    known = _RENAMED.of(message, lambda _: {})
+    if ids not in known:
+        known.clear()
+        known[ids] = _with(message, ids)
+    return known[ids]
+
+
+_RENAMED: Final[Remembered[Message, dict[tuple[str, ...], Message]]] = Remembered()
+
+
+def _with(message: AssistantMessage | ToolMessage, ids: tuple[str, ...]) -> Message:
+    if isinstance(message, ToolMessage):
+        return replace(message, call_id=ids[0])
     left = iter(ids)
     parts = [replace(part, id=next(left)) if isinstance(part, ToolCall) else part for part in message.parts]
     return replace(message, parts=parts)
 
 
-def _distinct_ids(given: Sequence[str], taken: set[str]) -> list[str]:
-    """Return *given*, a number added to each that is *taken*. They are taken then."""
+def _distinct_ids(given: Sequence[str], taken: dict[str, int]) -> list[str]:
+    """Return *given*, a number added to each that is *taken*. They are taken then, and tell the next number to try."""
     ids: list[str] = []
     for place, id in enumerate(given):
-        distinct, number = id, place
+        distinct, number = id, max(place, taken.get(id, 0))
         while distinct in taken:
             distinct = f"{id}_{number}"
             number += 1
-        taken.add(distinct)
+        taken[distinct] = 0
+        taken[id] = number if distinct != id else 0
         ids.append(distinct)
     return ids
 
