@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from hashlib import sha256
+from itertools import zip_longest
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 from attrs import evolve as replace, frozen
@@ -99,7 +100,8 @@ class RecordedModel:
     request.
 
     With *model*, it asks that model and records what it answers; without, it replays and needs neither network nor
-    key. The file holds one JSON object a line: the key, the request as rendered, the answer.
+    key, and a miss says in what the nearest recording differs. The file holds one JSON object a line: the key, the
+    request as rendered, the answer.
     """
 
     def __init__(self, path: str | Path, *, model: Model | None = None) -> None:
@@ -118,15 +120,25 @@ class RecordedModel:
         if key in self._answers:
             answer = journal.decode_message(self._answers[key])
         elif self._model is None:
-            message = (
-                f"no recording of this request in {self._path.name} (key {key[:12]}); record it with a model first"
-            )
-            raise ModelError("invalid_request", message)
+            missing = f"no recording of this request in {self._path.name} (key {key[:12]}){self._nearest(rendered)}"
+            raise ModelError("invalid_request", f"{missing}; record it with a model first")
         else:
             return await self._record(request, key, rendered, self._model)
         if request.on_delta is not None:
             await _stream(answer, request, None)
         return answer
+
+    def _nearest(self, rendered: bytes) -> str:
+        """Say in what the recording that is most like the request differs from it, nothing if there is none."""
+        if not self._answers:
+            return ""
+        asked, lines = msgspec.json.decode(rendered), self._path.read_bytes().splitlines()
+        found = [
+            (number, _differences(msgspec.json.decode(line)["request"], asked)) for number, line in enumerate(lines)
+        ]
+        number, differences = min(found, key=lambda each: len(each[1]))
+        more = f" and in {len(differences) - 1} more places" if len(differences) > 1 else ""
+        return f"; the nearest, line {number + 1}, differs at {differences[0]}{more}" if differences else ""
 
     async def _record(self, request: ModelRequest, key: str, rendered: bytes, model: Model) -> AssistantMessage:
         answer = await model.complete(request)
@@ -136,6 +148,32 @@ class RecordedModel:
         with self._path.open("ab") as file:
             file.write(msgspec.json.encode(line) + b"\n")
         return answer
+
+
+def _differences(recorded: object, asked: object, path: str = "") -> list[str]:
+    """Name each place in which two JSON values differ, and what stands there in either."""
+    match recorded, asked:
+        case dict(), dict():
+            names = [*recorded, *[name for name in asked if name not in recorded]]
+            inner = [(recorded.get(name, _ABSENT), asked.get(name, _ABSENT), f"{path}.{name}") for name in names]
+        case list(), list():
+            pairs = enumerate(zip_longest(recorded, asked, fillvalue=_ABSENT))
+            inner = [(first, second, f"{path}[{place}]") for place, (first, second) in pairs]
+        case _ if recorded == asked and type(recorded) is type(asked):
+            return []
+        case _:
+            return [f"{path.removeprefix('.')}: recorded {_short(recorded)}, asked {_short(asked)}"]
+    return [difference for first, second, place in inner for difference in _differences(first, second, place)]
+
+
+_ABSENT: Final = object()
+
+
+def _short(value: object) -> str:
+    if value is _ABSENT:
+        return "nothing"
+    words = encode(plain(value)).decode()
+    return words if len(words) <= 80 else f"{words[:77]}..."
 
 
 def _answers(request: ModelRequest) -> int:
