@@ -11,6 +11,7 @@ from typing import Final
 from tests.benchmarks.agents import aborts, agent_deltas, prompts
 from tests.benchmarks.crowd import crowd
 from tests.benchmarks.definitions import definitions
+from tests.benchmarks.dialects import building, one_request, pouring
 from tests.benchmarks.durable import durable, durable_on_postgres
 from tests.benchmarks.gateway import requests
 from tests.benchmarks.harness import harness
@@ -38,6 +39,9 @@ WORKLOADS: Final[dict[str, Callable[[Effort], Coroutine[object, object, list[Row
     "abort": aborts,
     "http": http_turns,
     "sse": chunks,
+    "dialects": pouring,
+    "build": building,
+    "request": one_request,
 }
 
 COLUMNS: Final = "{:<44} {:>9} {:>9} {:>7}  {:<10} {}"
