@@ -46,7 +46,7 @@ from turnwright_adapters._wire import (
     call_id,
     check_choice,
     claude_thinking,
-    closed,
+    closed_form,
     count,
     decode,
     encode,
@@ -192,7 +192,7 @@ class AnthropicModel(HttpModel):
     def _form(self, model: str, output: OutputSpec) -> msgspec.Raw | None:
         """Return what asks for *output* by its schema, None if it is to be asked for in words."""
         native = self._output_mode == "native" or (self._output_mode is None and _NATIVE.search(model))
-        schema = closed(output.schema) if native else None
+        schema = closed_form(output.schema) if native else None
         # Members stay in the order of the schema: it is the order in which they are written.
         return None if schema is None else msgspec.Raw(encode({"type": "json_schema", "schema": schema}))
 

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from tests.adapters.chat import Object, request, tool
 from tests.adapters.test_anthropic import CLAUDE
 from turnwright.definition import OutputSpec
-from turnwright_adapters._wire.closed import closed
+from turnwright_adapters._wire.closed import closed_form
 
 TEXT: Object = {"type": "string"}
 POINT: Object = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
@@ -42,7 +42,7 @@ def test_the_closed_form_is_the_vendors_own(schema: Object) -> None:
     whole = {"$defs": {"point": POINT}, "type": "object", "properties": {"it": schema}, "required": ["it"]}
     before = repr(whole)
 
-    assert transform_schema(whole) == closed(whole)
+    assert transform_schema(whole) == closed_form(whole)
     assert before == repr(whole)
 
 
@@ -62,14 +62,14 @@ def test_the_closed_form_is_the_vendors_own(schema: Object) -> None:
 )
 def test_what_cannot_be_closed_has_no_closed_form(schema: Object) -> None:
     """A map of anything, a tuple, a tree, and what has no type."""
-    assert closed(schema) is None
+    assert closed_form(schema) is None
 
 
 def test_a_type_of_several_is_any_of_them_and_a_bound_is_left_out() -> None:
     """Bounds are checked when the answer is there."""
     schema: Object = {"type": ["string", "null"], "maxLength": 3, "description": "d"}
 
-    assert {"anyOf": [{"type": "string"}, {"type": "null"}], "description": "d"} == closed(schema)
+    assert {"anyOf": [{"type": "string"}, {"type": "null"}], "description": "d"} == closed_form(schema)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ async def test_an_output_is_asked_for_in_the_best_way_that_the_model_has(
 
     body = await CLAUDE.sent(asked)
 
-    told = {"format": {"type": "json_schema", "schema": closed(schema)}} if native else None
+    told = {"format": {"type": "json_schema", "schema": closed_form(schema)}} if native else None
     assert (told, native) == (body.get("output_config"), "system" not in body)
 
 

@@ -2,7 +2,7 @@
 
 from turnwright.context.remembered import Remembered
 from turnwright_adapters._wire.answer import Answer, Call, Kind, Words, count, string, table, tables
-from turnwright_adapters._wire.closed import closed
+from turnwright_adapters._wire.closed import closed_form
 from turnwright_adapters._wire.common import Common, take_common
 from turnwright_adapters._wire.errors import provider_error, retry_after
 from turnwright_adapters._wire.exchange import ApiKey, Timeouts
@@ -38,7 +38,7 @@ __all__ = [
     "call_id",
     "check_choice",
     "claude_thinking",
-    "closed",
+    "closed_form",
     "count",
     "decode",
     "encode",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-__all__ = ["closed"]
+__all__ = ["closed_form"]
 
 _FORMATS: Final = frozenset(
     ["date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"]
@@ -20,7 +20,7 @@ class _OpenError(Exception):
     """There is no closed form."""
 
 
-def closed(schema: Mapping[str, object]) -> dict[str, object] | None:
+def closed_form(schema: Mapping[str, object]) -> dict[str, object] | None:
     """Return the closed form of *schema*, None if it has none."""
     try:
         form = _closed(schema)
