@@ -1,7 +1,7 @@
 """A schema in the closed form that Anthropic holds an answer to.
 
 Rule: what cannot be said in it is not said at all: the schema then has no closed form, and goes to the model in words
-(tests/adapters/test_closed.py). What is only left out of it, such as a bound, is checked when the answer is there.
+(tests/adapters/test_schemas.py). What is only left out of it, such as a bound, is checked when the answer is there.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from tests.adapters.chat import Object, request, tool
 from tests.adapters.test_anthropic import CLAUDE
 from turnwright.definition import OutputSpec
-from turnwright_adapters._wire.closed import closed_form
+from turnwright_adapters._wire.schemas import closed_form
 
 TEXT: Object = {"type": "string"}
 POINT: Object = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
