@@ -252,7 +252,7 @@ class _Item:
         self.id: str | None = None
         self.call: Call | None = None
         self.words: dict[tuple[Kind, int], Words] = {}
-        self.said: dict[tuple[str, int], str] = {}
+        self.said: dict[tuple[str, int], list[str]] = {}
 
 
 class _Answer(Answer):
@@ -317,9 +317,10 @@ class _Answer(Answer):
     def _item(self, event: Mapping[str, object]) -> _Item:
         """Return the item that *event* is about: by its id if that is known, else by its place."""
         index, id = event.get("output_index"), string(event.get("item_id"))
-        known = next((item for item in self._items.values() if item.id == id), None) if id else None
-        if known is not None:
-            return known
+        if id:
+            for item in self._items.values():
+                if item.id == id:
+                    return item
         if not isinstance(index, int):
             index = len(self._items) if id or not self._items else max(self._items)
         item = self._items.setdefault(index, _Item(index))
@@ -355,7 +356,7 @@ class _Answer(Answer):
     def _settle(self, item: _Item, what: str, index: int, whole: object) -> None:
         """Say what is missing of *whole*."""
         if isinstance(whole, str):
-            said = item.said.get((what, index), "")
+            said = "".join(item.said.get((what, index), ()))
             self._add(item, what, index, whole[len(said) :] if whole.startswith(said) else "")
 
     def _add(self, item: _Item, what: str, index: int, text: object) -> None:
@@ -364,9 +365,12 @@ class _Answer(Answer):
         kind = _KINDS[what]
         words = self._words(item, kind, 0 if kind == "reasoning" else index)
         key = (what, index)
-        if kind == "reasoning" and key not in item.said and words.pieces:
-            self._say(words, "\n\n")  # an item of reasoning is one thought, in some paragraphs
-        item.said[key] = item.said.get(key, "") + text
+        said = item.said.get(key)
+        if said is None:
+            said = item.said[key] = []
+            if kind == "reasoning" and words.pieces:
+                self._say(words, "\n\n")  # an item of reasoning is one thought, in some paragraphs
+        said.append(text)
         self._say(words, text)
 
     def _words(self, item: _Item, kind: Kind, index: int) -> Words:
