@@ -74,7 +74,8 @@ def test_a_violation_is_told_with_the_misfortunes_that_matter() -> None:
 
     assert ("counted twice",) == seen.violations
     assert 1 <= len(seen.misfortunes) <= 2
-    assert f"simulate({seen.seed}): counted twice" in str(seen)
+    assert seen == simulate(seen.seed, COUNTER, model=script, laws=[once], without=seen.without)
+    assert f"simulate({seen.seed}, without={[*seen.without]}): counted twice" in str(seen)
 
 
 @pytest.mark.proof

@@ -67,10 +67,13 @@ class Simulation:
     violations: tuple[str, ...]
     misfortunes: tuple[int, ...]
     """The numbers of the draws that went wrong. After a violation: of those without which it is not seen."""
+    without: tuple[int, ...] = ()
+    """The numbers of those that were left out."""
 
     def __str__(self) -> str:
         wrong = "; ".join(self.violations) or "no violation"
-        return f"simulate({self.seed}): {wrong} [{self.stands}, misfortunes {list(self.misfortunes)}]"
+        play = f"{self.seed}, without={list(self.without)}" if self.without else str(self.seed)
+        return f"simulate({play}): {wrong} [{self.stands}, misfortunes {list(self.misfortunes)}]"
 
 
 def simulate(
@@ -80,6 +83,7 @@ def simulate(
     *,
     model: Callable[[], Model] | None = None,
     laws: Sequence[Law] = (),
+    without: Collection[int] = (),
 ) -> Simulation:
     """Play *definition*, or one that has a tool of every kind, in the world of *seed*.
 
@@ -88,14 +92,15 @@ def simulate(
     do nothing that outlives the play.
 
     After a violation the play is repeated with one misfortune less, again and again, until each that is left matters.
+    What it prints plays that again: *without* names the misfortunes to leave out.
     """
     given = definition or _example()
     make = model or _script
-    played = _play(seed, given, input, make, laws, frozenset())
-    left_out: set[int] = set()
+    left_out = set(without)
+    played = _play(seed, given, input, make, laws, left_out)
     while played.violations:
         for each in played.misfortunes:
-            calmer = _play(seed, given, input, make, laws, frozenset({*left_out, each}))
+            calmer = _play(seed, given, input, make, laws, {*left_out, each})
             if calmer.violations:
                 left_out.add(each)
                 played = calmer
@@ -293,7 +298,14 @@ class _World:
             if not each.cancelled() and (error := each.exception()) is not None:
                 self._violations.append(f"a worker raised {type(error).__name__}: {error}")
         stands = await self._judge()
-        return Simulation(self._seed, tuple(self._trace), stands, tuple(self._violations), tuple(self._misfortunes))
+        return Simulation(
+            self._seed,
+            tuple(self._trace),
+            stands,
+            tuple(self._violations),
+            tuple(self._misfortunes),
+            tuple(sorted(self._left_out)),
+        )
 
     async def _end(self) -> None:
         """Look at the run now and then, from outside, until it has ended."""
