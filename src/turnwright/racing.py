@@ -41,7 +41,7 @@ class Race:
         self._waiters: list[asyncio.Future[None]] = []
         self.grace = grace
         self.deadline = deadline
-        self.rouse: Callable[[], None] = lambda: None
+        self.rouse: Callable[[], None] = _nobody
 
     def start(self) -> None:
         """Listen to the cancellation port, if there is one."""
@@ -74,7 +74,8 @@ class Race:
                 waiter.set_result(None)
 
     async def close(self) -> None:
-        """Listen no more."""
+        """Listen no more, and rouse nobody: who was roused is free to go."""
+        self.rouse = _nobody
         if self._watcher is not None:
             await end([self._watcher], self.grace)
 
@@ -139,6 +140,10 @@ class Race:
             await self.hurry(call)
         else:
             await call
+
+
+def _nobody() -> None:
+    """Nobody is there to be roused."""
 
 
 _abandoned: set[asyncio.Task[object]] = set()

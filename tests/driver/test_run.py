@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import subprocess
 import sys
@@ -631,3 +632,24 @@ async def test_a_run_that_kills_its_owners_is_put_aside() -> None:
     assert isinstance(waiting, Suspended)
     assert ("external", "poisoned", 0) == (waiting.reason, waiting.detail, asked_before)
     assert isinstance(ended, Completed)
+
+
+@pytest.mark.promise("T-08")
+async def test_a_finished_run_leaves_nothing_for_the_collector() -> None:
+    """What a run was made of goes when it goes: nothing of it holds itself in a circle."""
+    ports = Ports(model=ScriptedModel([call("add", a=1, b=2), text("3")]), state=MemoryState(finished=1))
+    await run_agent(ADDER, "go", ports)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(5):
+            await run_agent(ADDER, "go", ports)
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        left = [type(each).__name__ for each in gc.garbage]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+
+    assert [] == [name for name in left if name in ("Driver", "Race", "RunState", "Entry", "Performer")]
