@@ -199,6 +199,19 @@ def test_pairs_of_faults_strike_the_recovery_too() -> None:
     assert [] == [str(each) for each in report.violations]
 
 
+@pytest.mark.proof
+@pytest.mark.promise("T-01", "T-02")
+@pytest.mark.parametrize("shape", ["safe tool", "never tool", "idempotent tool", "approved payment", "two turns"])
+def test_no_pair_of_faults_breaks_a_law(shape: str) -> None:
+    """Each fault that can strike after each first one, on the five core shapes."""
+    definition, replies, decisions = SHAPES[shape]
+
+    report = explore_crashes(definition, "go", in_memory(replies), decisions=decisions, faults="pairs")
+
+    assert [] == [str(each) for each in report.violations]
+    assert report.cuts > len(report.calls) ** 2
+
+
 @pytest.mark.promise("T-01")
 def test_an_engine_that_repeats_a_never_effect_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kit is no ornament: break the recovery, and it names the plan that pays twice."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from itertools import product
 from pathlib import Path
@@ -130,7 +130,10 @@ async def _explore(
     calm.check(None)
     report.violations += calm.violations
     if plans is None:
-        plans = [*_plans(len(report.calls), kinds, faults)]
+        plans = _singles(len(report.calls), kinds)
+        if faults == "pairs":
+            met = [(plan[0], (await play(plan)).world.calls) for plan in plans]
+            plans = [pair for first, calls in met for pair in _seconds(first, calls, kinds)]
     for plan in plans:
         scenario = await play(plan)
         scenario.check(calm.outcome)
@@ -140,14 +143,15 @@ async def _explore(
     return report
 
 
-def _plans(calls: int, kinds: Sequence[FaultKind], faults: str) -> Iterator[tuple[Fault, ...]]:
-    singles = [Fault(1, call, kind) for call, kind in product(range(1, calls + 1), kinds)]
-    if faults == "single":
-        for first in singles:
-            yield (first,)
-        return
-    for first, call, kind in product(singles, range(1, calls + 1), kinds):
-        yield first, Fault(2, call, kind)
+def _singles(calls: int, kinds: Sequence[FaultKind]) -> list[tuple[Fault, ...]]:
+    return [(Fault(1, call, kind),) for call, kind in product(range(1, calls + 1), kinds)]
+
+
+def _seconds(first: Fault, calls: Sequence[Sequence[str]], kinds: Sequence[FaultKind]) -> list[tuple[Fault, ...]]:
+    """Every second fault that can strike after *first*, which led to *calls*: in the next engine, or later in this."""
+    engine, start = (2, 1) if len(calls) > 1 else (1, first.call + 1)
+    places = range(start, len(calls[engine - 1]) + 1)
+    return [(first, Fault(engine, call, kind)) for call, kind in product(places, kinds)]
 
 
 class _Dead(BaseException):
