@@ -107,8 +107,8 @@ async def test_a_fault_is_tried_again_as_the_server_asks(llmock: LLMock, dialect
     assert (SAID, "stop") == (answer.text, answer.stop_reason)
     assert 1 < len(llmock.requests)
     assert "".join([each.text for each in deltas if isinstance(each, TextDelta)]).endswith(SAID)
-    # Whether the server sees that we stopped reading a spoilt stream, or has by then written all of it into the socket, is
-    # a matter of buffers; that no text went missing, which is what its warning asks, is asserted above.
+    # Whether the server sees that we stopped reading a spoilt stream, or has by then written all of it, is a matter of
+    # buffers. That no text went missing, which is what its warning asks, is asserted above.
     llmock.assert_resilient(strict=fault != "a spoilt chunk")
 
 
