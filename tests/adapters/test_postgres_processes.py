@@ -51,8 +51,9 @@ def test_a_payment_whose_process_was_killed_is_in_doubt_and_not_repeated(tmp_pat
 
 
 @pytest.mark.promise("T-01", "N-05")
-async def test_a_run_survives_being_killed_at_random(tmp_path: Path) -> None:
-    """Ten kills: no payment twice, nothing lost that was acknowledged, and every run comes to its end."""
+@pytest.mark.parametrize("batch", range(5))
+async def test_a_run_survives_being_killed_at_random(tmp_path: Path, batch: int) -> None:
+    """Ten kills, five times: no payment twice, nothing lost that was acknowledged, and every run comes to its end."""
     await kill_at_random(Schemas(), tmp_path, 10)
 
 
