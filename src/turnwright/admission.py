@@ -14,7 +14,6 @@ driver's, in this order. A refusal at any stage is a result that the model sees.
 
 from __future__ import annotations
 
-import inspect
 import json
 import unicodedata
 from collections.abc import Sequence
@@ -32,7 +31,7 @@ from turnwright.messages import ToolCall
 from turnwright.ports import Decision, Policy
 from turnwright.schema.coercion import copied
 from turnwright.state import RunState
-from turnwright.tools import Tool
+from turnwright.tools import Tool, awaited
 from turnwright.wiring import Ports
 
 __all__ = ["admit", "is_decision", "rendering", "unenforced"]
@@ -141,9 +140,7 @@ async def _guard(definition: AnyDefinition, view: CallView, arguments: dict[str,
     for guard in definition.guards:
         try:
             # A copy: a change goes through Rewrite and validation.
-            verdict = guard(replace(view, arguments=copied(arguments)))  # type: ignore[arg-type]
-            if inspect.isawaitable(verdict):
-                verdict = await verdict
+            verdict = await awaited(guard(replace(view, arguments=copied(arguments))))  # type: ignore[arg-type]
         except Exception as error:
             raise _Refused("guard", f"{tool.name} was refused: its guard failed ({type(error).__name__})") from error
         match verdict:

@@ -9,9 +9,8 @@ which runs it again under its key.
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, TypeAlias, TypeVar, cast, get_args
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias, TypeVar, get_args
 
 from attrs import evolve as replace
 
@@ -53,10 +52,10 @@ from turnwright.ports import ApprovalRequest, Committed, Fresh, InFlight, Mismat
 from turnwright.schema.coercion import copied
 from turnwright.spending import Spending
 from turnwright.state import RunState
-from turnwright.tools import DidNotHappen, Happened, Tool, ToolContext, ToolOutput, call_key, parts_of_output
+from turnwright.tools import DidNotHappen, Happened, Tool, ToolContext, ToolOutput, awaited, call_key, parts_of_output
 from turnwright.wiring import Ports
 
-__all__ = ["Performer", "awaited"]
+__all__ = ["Performer"]
 
 T = TypeVar("T")
 
@@ -274,9 +273,7 @@ class Performer:
         issues: list[str] = []
         for check in self._definition.check_output:
             try:
-                found = check(output, self._state.history)
-                if inspect.isawaitable(found):
-                    found = await found
+                found = await awaited(check(output, self._state.history))
             except ValueError as error:
                 found = str(error) or type(error).__name__
             if found is not None:
@@ -378,9 +375,8 @@ class Performer:
             if tool.is_async:
                 value = await tool.function(*args, **kwargs)  # type: ignore[misc]
             else:
-                value = await asyncio.to_thread(tool.function, *args, **kwargs)
-                if inspect.isawaitable(value):  # a decorator hid that the function is asynchronous
-                    value = await value
+                # A decorator may hide that the function is asynchronous.
+                value = await awaited(await asyncio.to_thread(tool.function, *args, **kwargs))
         except Exception as error:  # noqa: BLE001 - a failing tool is a result that the model sees
             return ToolOutput(_told(error)[:MESSAGE_LENGTH], is_error=True)
         try:
@@ -544,11 +540,6 @@ def _restored(kept: object) -> object:
             return ToolOutput(journal.parts_of(parts), details=details, terminate=terminate is True)
         case _:
             return kept
-
-
-async def awaited(value: T | Awaitable[T]) -> T:
-    """What *value* is, or what it comes to: hooks may be plain functions or async ones."""
-    return cast("T", await value if inspect.isawaitable(value) else value)
 
 
 def _decision(said: object) -> tuple[bool, tuple[UserMessage, ...]]:

@@ -118,15 +118,19 @@ def run_agent_sync(
     require: Durability = "none",
 ) -> Outcome[OutputT]:
     """`run_agent` for callers without an event loop. Raises RuntimeError inside a running one."""
+    refuse_running_loop("run_agent_sync", "run_agent")
+    return asyncio.run(
+        run_agent(*(definition, input, ports), run_id=run_id, max_turns=max_turns, deadline=deadline, require=require)
+    )
+
+
+def refuse_running_loop(called: str, instead: str) -> None:
+    """Raise RuntimeError inside a running event loop, where nobody may wait for another one."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(
-            run_agent(
-                *(definition, input, ports), run_id=run_id, max_turns=max_turns, deadline=deadline, require=require
-            )
-        )
-    message = "run_agent_sync cannot be called inside a running event loop; use: await run_agent(...)"
+        return
+    message = f"{called} cannot be called inside a running event loop; use: await {instead}(...)"
     raise RuntimeError(message)
 
 

@@ -12,7 +12,7 @@ from base64 import b32encode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
-from typing import Final, Generic, Literal, ParamSpec, TypeAlias, TypeVar, overload
+from typing import Final, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 import msgspec
 from attrs import field
@@ -316,6 +316,11 @@ def _name(function: object) -> str:
     while isinstance(function, partial):
         function = function.func
     return getattr(function, "__name__", type(function).__name__)
+
+
+async def awaited(value: R | Awaitable[R]) -> R:
+    """What *value* is, or what it comes to: what a caller gives may be a plain function or an async one."""
+    return cast("R", await value if inspect.isawaitable(value) else value)
 
 
 def call_key(tenant: str, effect_id: str) -> str:

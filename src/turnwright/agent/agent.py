@@ -58,12 +58,11 @@ from turnwright.lifecycle import (
 from turnwright.memory import MemoryState
 from turnwright.messages import AssistantMessage, Image, Message, Text, ToolMessage, UserMessage, flaw_of_parts
 from turnwright.outcomes import Completed, Failed, Outcome, Pending, Suspended
-from turnwright.performer import awaited
 from turnwright.ports import Decision, Model, State
 from turnwright.racing import end, let_go
-from turnwright.run import Answer, Opening, open_and_drive, words_about_calls
+from turnwright.run import Answer, Opening, open_and_drive, refuse_running_loop, words_about_calls
 from turnwright.state import fold
-from turnwright.tools import DidNotHappen, Happened, Tool, ToolOutput
+from turnwright.tools import DidNotHappen, Happened, Tool, ToolOutput, awaited
 from turnwright.wiring import Ports
 
 __all__ = ["Agent", "Receipt"]
@@ -196,12 +195,8 @@ class Agent:
 
     def prompt_sync(self, content: Content, images: Sequence[Image] = ()) -> Outcome[str]:
         """`prompt` for callers without an event loop. Raises RuntimeError inside a running one."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run(self.prompt(content, images))
-        message = "prompt_sync cannot be called inside a running event loop; use: await agent.prompt(...)"
-        raise RuntimeError(message)
+        refuse_running_loop("prompt_sync", "agent.prompt")
+        return asyncio.run(self.prompt(content, images))
 
     async def continue_(
         self,

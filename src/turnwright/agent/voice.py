@@ -28,9 +28,9 @@ from turnwright.messages import (
     ToolCall,
     UserMessage,
 )
-from turnwright.performer import awaited
 from turnwright.ports import ModelRequest
 from turnwright.racing import end
+from turnwright.tools import awaited
 
 __all__ = ["Voice", "for_the_model"]
 

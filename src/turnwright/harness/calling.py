@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from turnwright.errors import DefinitionError
+from turnwright.tools import awaited
 
 __all__ = ["Fitted", "fitted"]
 
@@ -27,8 +28,7 @@ def fitted(function: object, *, owner: str, threaded: bool = False) -> Fitted:
 
     async def call(*args: object) -> object:
         given = args[:most]
-        value: object = await asyncio.to_thread(function, *given) if in_thread else function(*given)
-        return await value if inspect.isawaitable(value) else value
+        return await awaited(await asyncio.to_thread(function, *given) if in_thread else function(*given))
 
     return call
 
