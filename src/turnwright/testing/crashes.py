@@ -23,27 +23,22 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
-from contextvars import ContextVar
 from itertools import product
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, TypeVar, cast, get_args
 
-import msgspec
 from attrs import define, evolve as replace, field, frozen
 
-from turnwright.canonical import JSON
 from turnwright.definition import AnyDefinition
-from turnwright.errors import ModelError, PortError, TurnwrightError
-from turnwright.evidence import Entry, Evidence
-from turnwright.inbox import Word
+from turnwright.errors import TurnwrightError
+from turnwright.evidence import Entry
 from turnwright.memory import MemoryState
-from turnwright.messages import AssistantMessage
 from turnwright.outcomes import Outcome, Suspended
-from turnwright.ports import Append, Appended, Busy, Clock, Lease, Model, ModelRequest, State
+from turnwright.ports import Busy, Clock, Lease, State
 from turnwright.replay import replay_agent
 from turnwright.run import resume_agent, run_agent
-from turnwright.schema import Parameters
-from turnwright.tools import Tool, ToolContext
+from turnwright.testing.watched import WatchedModel, WatchedState, started_effects, watched_tool
+from turnwright.tools import Tool
 from turnwright.wiring import Ports
 
 __all__ = ["CrashReport", "Fault", "FaultKind", "Violation", "explore_crashes"]
@@ -167,6 +162,12 @@ class _World:
     started: set[str] = field(factory=set)
     acknowledged: list[Entry] = field(factory=list)
     broken: list[str] = field(factory=list)
+
+    def acknowledge(self, expected: int, facts: Sequence[Entry]) -> None:
+        """The store acknowledged *facts* after *expected* others; once more, if the append was repeated."""
+        if len(self.acknowledged) <= expected:
+            self.acknowledged += facts
+            self.started |= {*started_effects(facts)}
 
 
 class _Scenario:
@@ -333,7 +334,7 @@ class _Engine:
     def watched(self, ports: Ports) -> Ports:
         """*ports* with every call counted."""
         state = cast("State", _State(self, ports.state, self._scenario.world))  # all of it that an engine calls
-        return replace(ports, model=_Model(self, ports.model), state=state, clock=_Clock(self, ports.clock))
+        return replace(ports, model=WatchedModel(self, ports.model), state=state, clock=_Clock(self, ports.clock))
 
     def watched_definition(self, definition: AnyDefinition) -> AnyDefinition:
         """*definition* with every tool counted."""
@@ -341,42 +342,14 @@ class _Engine:
 
     def _tool(self, tool: Tool[..., object]) -> Tool[..., object]:
         world = self._scenario.world
-        effect: ContextVar[str] = ContextVar("effect")
 
-        async def function(*args: object, **kwargs: object) -> object:
-            effect_id = effect.get()
+        def happens(tool: Tool[..., object], effect_id: str) -> None:
+            name = f"{tool.name} {effect_id}"
+            world.dispatched[name] = world.dispatched.get(name, 0) + 1
+            if effect_id not in world.started:
+                world.broken.append(f"the effect {name!r} happened without an acknowledged intent")
 
-            async def work() -> object:
-                name = f"{tool.name} {effect_id}"
-                world.dispatched[name] = world.dispatched.get(name, 0) + 1
-                if effect_id not in world.started:
-                    world.broken.append(f"the effect {name!r} happened without an acknowledged intent")
-                value = tool(*args, **kwargs)
-                return await value if isinstance(value, Awaitable) else value
-
-            return await self.call(f"tool {tool.name}", work, RuntimeError("the tool failed"))
-
-        return replace(tool, function=function, parameters=Telling.of(tool.parameters, effect))
-
-
-class Telling(Parameters):
-    """A tool's parameters that also tell which effect is about to happen."""
-
-    __slots__ = ("_effect",)
-    _effect: ContextVar[str]
-
-    @classmethod
-    def of(cls, parameters: Parameters, effect: ContextVar[str]) -> Telling:
-        telling = cls.__new__(cls)
-        for name in Parameters.__slots__:
-            setattr(telling, name, getattr(parameters, name))
-        telling._effect = effect
-        return telling
-
-    def bind(self, arguments: JSON, context: object) -> tuple[list[object], dict[str, object]]:
-        assert isinstance(context, ToolContext)
-        self._effect.set(context.effect_id)
-        return super().bind(arguments, context)
+        return watched_tool(tool, lambda: self, happens)
 
 
 @frozen(eq=False)
@@ -393,61 +366,15 @@ class _Clock:
         return self._inner.monotonic() + self._engine.skew
 
 
-@frozen(eq=False)
-class _Model:
-    _engine: _Engine
-    _inner: Model
-
-    async def complete(self, request: ModelRequest) -> AssistantMessage:
-        error = ModelError("connection", "the connection broke", retryable=True)
-        return await self._engine.call("model.complete", lambda: self._inner.complete(request), error)
-
-
-class _State:
+class _State(WatchedState):
     """The engine's store. What it acknowledged is written down outside; a lease ends with its holder."""
 
     def __init__(self, engine: _Engine, inner: State, world: _World) -> None:
-        self._engine = engine
-        self._inner = inner
-        self._world = world
-        self.durability = inner.durability
-
-    async def _call(self, name: str, work: Callable[[], Awaitable[T]]) -> T:
-        return await self._engine.call(f"state.{name}", work, PortError("the store did not answer"))
+        super().__init__(engine, inner, inner.durability, world.acknowledge)
 
     async def acquire(self, run_id: str, *, holder: str, seconds: float, create: bool = True) -> Lease | Busy | None:
-        async def work() -> Lease | Busy | None:
-            lease = await self._inner.acquire(run_id, holder=holder, seconds=0.0, create=create)
-            return replace(lease, seconds=seconds) if isinstance(lease, Lease) else lease
-
-        return await self._call("acquire", work)
+        lease = await super().acquire(run_id, holder=holder, seconds=0.0, create=create)
+        return replace(lease, seconds=seconds) if isinstance(lease, Lease) else lease
 
     async def renew(self, run_id: str, epoch: int, *, seconds: float) -> bool:
-        return await self._call("renew", lambda: self._inner.renew(run_id, epoch, seconds=0.0))
-
-    async def release(self, run_id: str, epoch: int) -> None:
-        return await self._call("release", lambda: self._inner.release(run_id, epoch))
-
-    async def append(self, run_id: str, epoch: int, expected: int, append_id: str, facts: Sequence[Entry]) -> Append:
-        async def work() -> Append:
-            answer = await self._inner.append(run_id, epoch, expected, append_id, facts)
-            if isinstance(answer, Appended) and len(self._world.acknowledged) <= expected:
-                self._world.acknowledged += facts
-                for entry in facts:
-                    if entry.kind == "CallStarted":
-                        self._world.started.add(msgspec.json.decode(entry.body)["effect_id"])
-            return answer
-
-        return await self._call("append", work)
-
-    async def load(self, run_id: str, after: int = 0) -> Sequence[Entry]:
-        return await self._call("load", lambda: self._inner.load(run_id, after))
-
-    async def evidence(self, run_id: str, after: int = 0) -> Sequence[Evidence]:
-        return await self._call("evidence", lambda: self._inner.evidence(run_id, after))
-
-    async def post(self, run_id: str, word: Word) -> int:
-        return await self._call("post", lambda: self._inner.post(run_id, word))
-
-    async def read(self, run_id: str, after: int = 0) -> Sequence[tuple[int, Word]]:
-        return await self._call("read", lambda: self._inner.read(run_id, after))
+        return await super().renew(run_id, epoch, seconds=0.0)

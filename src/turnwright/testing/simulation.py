@@ -25,19 +25,18 @@ from attrs import evolve as replace, field, frozen
 from turnwright import journal
 from turnwright.decide import pending_calls
 from turnwright.definition import AgentDefinition, AnyDefinition
-from turnwright.errors import JournalError, ModelError, PortError, RunBusy, RunError
-from turnwright.evidence import Entry, Evidence, verify
-from turnwright.facts import CallStarted
+from turnwright.errors import JournalError, PortError, RunBusy, RunError
+from turnwright.evidence import Entry, verify
 from turnwright.inbox import Approve, Cancel, Deny, Resolve, Steer, Word
 from turnwright.memory import MemoryState, SequentialIds
-from turnwright.messages import AssistantMessage, UserMessage
+from turnwright.messages import UserMessage
 from turnwright.outcomes import Outcome, Pending, Suspended
-from turnwright.ports import Append, Appended, Busy, Lease, Model, ModelRequest, State
+from turnwright.ports import Model, State
 from turnwright.replay import replay_agent
 from turnwright.run import run_agent
 from turnwright.state import RunState, fold
-from turnwright.testing.crashes import Telling
 from turnwright.testing.models import ScriptedModel, call, text
+from turnwright.testing.watched import WatchedModel, WatchedState, started_effects, watched_tool
 from turnwright.tools import Tool, tool
 from turnwright.wiring import Ports
 
@@ -190,23 +189,23 @@ class _Life:
         self._name = name
         self._dead = False
 
-    async def call(self, what: str, work: Callable[[], Awaitable[T]], error: Exception) -> T:
+    async def call(self, name: str, work: Callable[[], Awaitable[T]], error: Exception) -> T:
         """Do *work*, or what becomes of it."""
         world = self._world
         await world.pause()
-        self._breathe(0.015, f"died before {what}")
+        self._breathe(0.015, f"died before {name}")
         if world.chance(0.02):
-            world.tell(self._name, f"{what} failed")
+            world.tell(self._name, f"{name} failed")
             raise error
         if world.chance(0.02):
-            world.tell(self._name, f"{what} hangs")
+            world.tell(self._name, f"{name} hangs")
             await asyncio.sleep(50.0)
             self._breathe(0.0, "")
         reply = await work()
-        world.tell(self._name, what)
-        self._breathe(0.015, f"died after {what}")
+        world.tell(self._name, name)
+        self._breathe(0.015, f"died after {name}")
         if world.chance(0.02):
-            world.tell(self._name, f"{what} took effect and failed")
+            world.tell(self._name, f"{name} took effect and failed")
             raise error
         await world.pause()
         self._breathe(0.0, "")
@@ -247,9 +246,9 @@ class _World:
         self._trace: list[str] = []
         self._violations: list[str] = []
         self._effects: dict[str, int] = {}
-        self.started: set[str] = set()
+        self._started: set[str] = set()
         """The effects whose intent is acknowledged."""
-        self.acknowledged: dict[int, bytes] = {}
+        self._acknowledged: dict[int, bytes] = {}
         self._said = 0
         """How many words were acknowledged."""
         self._loop = loop
@@ -257,7 +256,9 @@ class _World:
         self.model = model
         self.clock = _Clock(self._loop)
         self.ids = SequentialIds()
-        self.definition = replace(definition, tools=[self._watched(each) for each in definition.tools])
+        self.definition = replace(
+            definition, tools=[watched_tool(each, LIFE.get, self._happens) for each in definition.tools]
+        )
 
     # --- what is drawn
 
@@ -333,9 +334,9 @@ class _World:
     async def _work(self, worker: str) -> None:
         life = _Life(self, worker)
         LIFE.set(life)
-        store = _Store(life, self.store, self)
+        store = WatchedState(life, self.store, "power", self._acknowledge)
         ports = Ports(
-            model=_Model(life, self.model), state=cast("State", store), clock=self.clock, ids=self.ids, grace=2.0
+            model=WatchedModel(life, self.model), state=cast("State", store), clock=self.clock, ids=self.ids, grace=2.0
         )
         outcome = await run_agent(self.definition, self._input, ports, run_id=RUN, max_turns=TURNS)
         self.tell(worker, f"left it {_stands(outcome)}")
@@ -368,26 +369,14 @@ class _World:
 
     # --- what is done outside
 
-    def _watched(self, watched: Tool[..., object]) -> Tool[..., object]:
-        """*watched*, with all that it does noticed."""
-        effect: ContextVar[str] = ContextVar("effect")
-
-        async def function(*args: object, **kwargs: object) -> object:
-            life = LIFE.get()
-
-            async def work() -> object:
-                self._happens(watched, effect.get())
-                value = watched(*args, **kwargs)
-                return await value if isinstance(value, Awaitable) else value
-
-            return await life.call(f"tool {watched.name}", work, RuntimeError("the tool failed"))
-
-        return replace(watched, function=function, parameters=Telling.of(watched.parameters, effect))
+    def _acknowledge(self, expected: int, facts: Sequence[Entry]) -> None:
+        self._acknowledged |= {each.seq: each.body for each in facts}
+        self._started |= {*started_effects(facts)}
 
     def _happens(self, watched: Tool[..., object], effect: str) -> None:
         self._effects[effect] = self._effects.get(effect, 0) + 1
         self.tell("world", f"{watched.name} {effect} for the time {self._effects[effect]}")
-        if effect not in self.started:
+        if effect not in self._started:
             self._violations.append(f"{effect} took effect without an acknowledged intent")
         if watched.replay == "never" and self._effects[effect] > 1:
             self._violations.append(f"{effect} took effect {self._effects[effect]} times")
@@ -407,7 +396,7 @@ class _World:
             self._violations.append(f"the journal cannot be true: {error}")
             return "broken"
         entries = {each.seq: each.body for each in await self.store.load(RUN)}
-        for seq, body in self.acknowledged.items():
+        for seq, body in self._acknowledged.items():
             if entries.get(seq) != body:
                 self._violations.append(f"entry {seq} was acknowledged and is not there as it was")
         if state.ended is None and state.inbox < self._said:
@@ -422,67 +411,6 @@ class _World:
 def _stands(outcome: Outcome[object]) -> str:
     detail = f" ({outcome.reason} {outcome.detail})" if isinstance(outcome, Suspended) else ""
     return f"{type(outcome).__name__}{detail}"
-
-
-@frozen(eq=False)
-class _Model:
-    _life: _Life
-    _inner: Model
-
-    async def complete(self, request: ModelRequest) -> AssistantMessage:
-        error = ModelError("connection", "the connection broke", retryable=True)
-        return await self._life.call("model.complete", lambda: self._inner.complete(request), error)
-
-
-class _Store:
-    """A worker's way to the store; what the store acknowledges is written down outside."""
-
-    durability = "power"
-
-    def __init__(self, life: _Life, inner: MemoryState, world: _World) -> None:
-        self._life = life
-        self._inner = inner
-        self._world = world
-
-    async def _call(self, name: str, work: Callable[[], Awaitable[T]]) -> T:
-        return await self._life.call(f"state.{name}", work, PortError("the store did not answer"))
-
-    async def acquire(self, run_id: str, *, holder: str, seconds: float, create: bool = True) -> Lease | Busy | None:
-        return await self._call(
-            "acquire", lambda: self._inner.acquire(run_id, holder=holder, seconds=seconds, create=create)
-        )
-
-    async def renew(self, run_id: str, epoch: int, *, seconds: float) -> bool:
-        return await self._call("renew", lambda: self._inner.renew(run_id, epoch, seconds=seconds))
-
-    async def release(self, run_id: str, epoch: int) -> None:
-        return await self._call("release", lambda: self._inner.release(run_id, epoch))
-
-    async def append(self, run_id: str, epoch: int, expected: int, append_id: str, facts: Sequence[Entry]) -> Append:
-        async def work() -> Append:
-            answer = await self._inner.append(run_id, epoch, expected, append_id, facts)
-            if isinstance(answer, Appended):
-                self._world.acknowledged |= {each.seq: each.body for each in facts}
-                for entry in facts:
-                    if entry.kind == "CallStarted":
-                        fact = journal.decode(entry.kind, entry.schema, entry.body, position=entry.seq)
-                        assert isinstance(fact, CallStarted)
-                        self._world.started.add(fact.effect_id)
-            return answer
-
-        return await self._call("append", work)
-
-    async def load(self, run_id: str, after: int = 0) -> Sequence[Entry]:
-        return await self._call("load", lambda: self._inner.load(run_id, after))
-
-    async def evidence(self, run_id: str, after: int = 0) -> Sequence[Evidence]:
-        return await self._call("evidence", lambda: self._inner.evidence(run_id, after))
-
-    async def post(self, run_id: str, word: Word) -> int:
-        return await self._call("post", lambda: self._inner.post(run_id, word))
-
-    async def read(self, run_id: str, after: int = 0) -> Sequence[tuple[int, Word]]:
-        return await self._call("read", lambda: self._inner.read(run_id, after))
 
 
 # --- an agent with a tool of every kind

@@ -1,0 +1,149 @@
+"""An engine's way to the world, with every call of it in somebody else's hands: that of a crash, or of a simulation.
+
+Rule: what a port and a tool would do is given to `Calls.call`, with the error that the port would report; whether it
+happens is decided there. What the store acknowledges is told as it happens, whether or not the engine hears of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import Protocol, TypeAlias, TypeVar
+
+import msgspec
+from attrs import evolve as replace, frozen
+
+from turnwright.canonical import JSON
+from turnwright.definition import Durability
+from turnwright.errors import ModelError, PortError
+from turnwright.evidence import Entry, Evidence
+from turnwright.inbox import Word
+from turnwright.messages import AssistantMessage
+from turnwright.ports import Append, Appended, Busy, Lease, Model, ModelRequest, State
+from turnwright.schema import Parameters
+from turnwright.tools import Tool, ToolContext, awaited
+
+__all__ = ["WatchedModel", "WatchedState", "started_effects", "watched_tool"]
+
+T = TypeVar("T")
+
+Acknowledged: TypeAlias = Callable[[int, Sequence[Entry]], None]
+"""Is told of the entries that were acknowledged, and how many were expected before them."""
+
+
+class Calls(Protocol):
+    """Whoever decides what becomes of a call."""
+
+    async def call(self, name: str, work: Callable[[], Awaitable[T]], error: Exception) -> T:
+        """Do *work*, or not; *error* is what the port reports when it fails."""
+        ...
+
+
+@frozen(eq=False)
+class WatchedModel:
+    """The engine's model."""
+
+    _calls: Calls
+    _inner: Model
+
+    async def complete(self, request: ModelRequest) -> AssistantMessage:
+        """Ask; see `Model.complete`."""
+        error = ModelError("connection", "the connection broke", retryable=True)
+        return await self._calls.call("model.complete", lambda: self._inner.complete(request), error)
+
+
+class WatchedState:
+    """The engine's store: all of it that an engine calls."""
+
+    def __init__(self, calls: Calls, inner: State, durability: Durability, acknowledged: Acknowledged) -> None:
+        self._calls = calls
+        self._inner = inner
+        self._acknowledged = acknowledged
+        self.durability = durability
+
+    async def _call(self, name: str, work: Callable[[], Awaitable[T]]) -> T:
+        return await self._calls.call(f"state.{name}", work, PortError("the store did not answer"))
+
+    async def acquire(self, run_id: str, *, holder: str, seconds: float, create: bool = True) -> Lease | Busy | None:
+        """Take the run; see `State.acquire`."""
+        return await self._call(
+            "acquire", lambda: self._inner.acquire(run_id, holder=holder, seconds=seconds, create=create)
+        )
+
+    async def renew(self, run_id: str, epoch: int, *, seconds: float) -> bool:
+        """Extend the lease; see `State.renew`."""
+        return await self._call("renew", lambda: self._inner.renew(run_id, epoch, seconds=seconds))
+
+    async def release(self, run_id: str, epoch: int) -> None:
+        """Give the run back; see `State.release`."""
+        return await self._call("release", lambda: self._inner.release(run_id, epoch))
+
+    async def append(self, run_id: str, epoch: int, expected: int, append_id: str, facts: Sequence[Entry]) -> Append:
+        """Write facts; see `State.append`."""
+
+        async def work() -> Append:
+            answer = await self._inner.append(run_id, epoch, expected, append_id, facts)
+            if isinstance(answer, Appended):
+                self._acknowledged(expected, facts)
+            return answer
+
+        return await self._call("append", work)
+
+    async def load(self, run_id: str, after: int = 0) -> Sequence[Entry]:
+        """The entries; see `State.load`."""
+        return await self._call("load", lambda: self._inner.load(run_id, after))
+
+    async def evidence(self, run_id: str, after: int = 0) -> Sequence[Evidence]:
+        """The evidence; see `State.evidence`."""
+        return await self._call("evidence", lambda: self._inner.evidence(run_id, after))
+
+    async def post(self, run_id: str, word: Word) -> int:
+        """Put a word in the inbox; see `State.post`."""
+        return await self._call("post", lambda: self._inner.post(run_id, word))
+
+    async def read(self, run_id: str, after: int = 0) -> Sequence[tuple[int, Word]]:
+        """The words; see `State.read`."""
+        return await self._call("read", lambda: self._inner.read(run_id, after))
+
+
+def started_effects(facts: Sequence[Entry]) -> Iterator[str]:
+    """The effects whose intent is among *facts*."""
+    for entry in facts:
+        if entry.kind == "CallStarted":
+            yield msgspec.json.decode(entry.body)["effect_id"]
+
+
+def watched_tool(
+    tool: Tool[..., object], calls: Callable[[], Calls], happens: Callable[[Tool[..., object], str], None]
+) -> Tool[..., object]:
+    """*tool*, with every call in the hands of *calls*; *happens* is told the effect id when it takes place."""
+    effect: ContextVar[str] = ContextVar("effect")
+
+    async def function(*args: object, **kwargs: object) -> object:
+        async def work() -> object:
+            happens(tool, effect.get())
+            return await awaited(tool(*args, **kwargs))
+
+        return await calls().call(f"tool {tool.name}", work, RuntimeError("the tool failed"))
+
+    return replace(tool, function=function, parameters=_Telling.of(tool.parameters, effect))
+
+
+class _Telling(Parameters):
+    """A tool's parameters that also tell which effect is about to happen."""
+
+    __slots__ = ("_effect",)
+    _effect: ContextVar[str]
+
+    @classmethod
+    def of(cls, parameters: Parameters, effect: ContextVar[str]) -> _Telling:
+        telling = cls.__new__(cls)
+        for name in Parameters.__slots__:
+            setattr(telling, name, getattr(parameters, name))
+        telling._effect = effect
+        return telling
+
+    def bind(self, arguments: JSON, context: object) -> tuple[list[object], dict[str, object]]:
+        assert isinstance(context, ToolContext)
+        self._effect.set(context.effect_id)
+        return super().bind(arguments, context)
