@@ -18,7 +18,7 @@ from turnwright.run import open_and_drive
 from turnwright.streaming import AgentStream, stream_agent
 from turnwright.wiring import Ports
 
-__all__ = ["Answer", "Attended", "attend", "attend_again"]
+__all__ = ["GRACE", "Answer", "Attended", "approvals", "attend", "attend_again", "decide"]
 
 Answer: TypeAlias = Literal["ask", "yes", "no"]
 """What to do when a call needs approval."""
@@ -96,17 +96,18 @@ def _attend(watch: Watching, run_id: str, ports: Ports, *, loop: EventLoop, scre
         began = time.monotonic()
         outcome, interrupted = loop.run(_watch(watch, run_id, ports, words=words, screen=screen))
         seconds += time.monotonic() - began
-        waiting = [each for each in _approvals(outcome) if each.effect_id not in asked]
+        waiting = [each for each in approvals(outcome) if each.effect_id not in asked]
         asked |= {each.effect_id for each in waiting}
         try:
-            words = [word for each in waiting if (word := _decide(each, screen, answer)) is not None]
+            words = [word for each in waiting if (word := decide(each, screen, answer)) is not None]
         except KeyboardInterrupt:
             return Attended(outcome, seconds, interrupted=True)
         if not words:
             return Attended(outcome, seconds, interrupted)
 
 
-def _approvals(outcome: Outcome[object]) -> Sequence[Pending]:
+def approvals(outcome: Outcome[object]) -> Sequence[Pending]:
+    """The calls whose approval the run waits for."""
     match outcome:
         case Suspended(reason="approval", pending=pending):
             return [each for each in pending if each.kind == "approval"]
@@ -114,7 +115,8 @@ def _approvals(outcome: Outcome[object]) -> Sequence[Pending]:
             return ()
 
 
-def _decide(pending: Pending, screen: Screen, answer: Answer) -> Approve | Deny | None:
+def decide(pending: Pending, screen: Screen, answer: Answer) -> Approve | Deny | None:
+    """What is said about a call that needs approval; None if nobody says anything."""
     if answer == "yes":
         return Approve(pending.effect_id, pending.digest, by="--yes", level=pending.level)
     if answer == "no":

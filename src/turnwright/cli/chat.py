@@ -25,7 +25,7 @@ import msgspec
 from attrs import frozen
 
 from turnwright.agent import Agent, Signal
-from turnwright.cli.attended import GRACE, Answer
+from turnwright.cli.attended import GRACE, Answer, approvals, decide
 from turnwright.cli.console import Screen
 from turnwright.cli.exits import COMPLETED, UNUSABLE, CommandError, exit_code, worst
 from turnwright.cli.loading import load
@@ -36,10 +36,10 @@ from turnwright.cli.stores import open_state
 from turnwright.cli.visible import one_line
 from turnwright.definition import AgentDefinition
 from turnwright.errors import AgentError
-from turnwright.inbox import Approve
+from turnwright.inbox import Approve, Deny
 from turnwright.lifecycle import LifecycleEvent, MessageUpdate
 from turnwright.messages import NO_USAGE, Image, Usage
-from turnwright.outcomes import Outcome, Pending, Suspended
+from turnwright.outcomes import Outcome, Pending
 from turnwright.ports import Decision
 from turnwright.wiring import Ports
 
@@ -157,9 +157,8 @@ class Conversation:
 
     def _decide(self, outcome: Outcome[str], asked: set[str]) -> dict[str, str | Decision]:
         decisions: dict[str, str | Decision] = {}
-        pending = outcome.pending if isinstance(outcome, Suspended) and outcome.reason == "approval" else ()
-        for each in pending:
-            if each.kind == "approval" and each.effect_id not in asked:
+        for each in approvals(outcome):
+            if each.effect_id not in asked:
                 asked.add(each.effect_id)
                 with contextlib.suppress(KeyboardInterrupt):
                     if (decision := self._ask(each)) is not None:
@@ -167,15 +166,13 @@ class Conversation:
         return decisions
 
     def _ask(self, pending: Pending) -> Decision | None:
-        if self._command.answer != "ask":
-            approved = self._command.answer == "yes"
-            return Decision(approved, by=f"--{self._command.answer}", level=pending.level)
-        word = self._screen.ask(pending) if self._screen.can_ask else None
-        if word is None:
-            return None
-        if isinstance(word, Approve):
-            return Decision(approved=True, by=word.by, level=word.level)
-        return Decision(approved=False, by=word.by, reason=word.reason)
+        match decide(pending, self._screen, self._command.answer):
+            case Approve(by=by, level=level):
+                return Decision(approved=True, by=by, level=level)
+            case Deny(by=by, reason=reason):
+                return Decision(approved=False, by=by, reason=reason)
+            case None:
+                return None
 
     async def _watch(self, work: Coroutine[object, object, Outcome[str]]) -> Outcome[str]:
         task = asyncio.current_task()
