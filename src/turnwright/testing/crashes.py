@@ -37,7 +37,7 @@ from turnwright.outcomes import Outcome, Suspended
 from turnwright.ports import Busy, Clock, Lease, State
 from turnwright.replay import replay_agent
 from turnwright.run import resume_agent, run_agent
-from turnwright.testing.watched import WatchedModel, WatchedState, started_effects, watched_tool
+from turnwright.testing.watched import WatchedState, started_effects, watched_ports, watched_tool
 from turnwright.tools import Tool
 from turnwright.wiring import Ports
 
@@ -334,7 +334,7 @@ class _Engine:
     def watched(self, ports: Ports) -> Ports:
         """*ports* with every call counted."""
         state = cast("State", _State(self, ports.state, self._scenario.world))  # all of it that an engine calls
-        return replace(ports, model=WatchedModel(self, ports.model), state=state, clock=_Clock(self, ports.clock))
+        return replace(watched_ports(ports, self), state=state, clock=_Clock(self, ports.clock))
 
     def watched_definition(self, definition: AnyDefinition) -> AnyDefinition:
         """*definition* with every tool counted."""

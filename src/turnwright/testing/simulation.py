@@ -36,7 +36,7 @@ from turnwright.replay import replay_agent
 from turnwright.run import run_agent
 from turnwright.state import RunState, fold
 from turnwright.testing.models import ScriptedModel, call, text
-from turnwright.testing.watched import WatchedModel, WatchedState, started_effects, watched_tool
+from turnwright.testing.watched import WatchedState, started_effects, watched_ports, watched_tool
 from turnwright.tools import Tool, tool
 from turnwright.wiring import Ports
 
@@ -335,9 +335,8 @@ class _World:
         life = _Life(self, worker)
         LIFE.set(life)
         store = WatchedState(life, self.store, "power", self._acknowledge)
-        ports = Ports(
-            model=WatchedModel(life, self.model), state=cast("State", store), clock=self.clock, ids=self.ids, grace=2.0
-        )
+        ports = Ports(model=self.model, state=cast("State", store), clock=self.clock, ids=self.ids, grace=2.0)
+        ports = watched_ports(ports, life)
         outcome = await run_agent(self.definition, self._input, ports, run_id=RUN, max_turns=TURNS)
         self.tell(worker, f"left it {_stands(outcome)}")
 

@@ -6,7 +6,7 @@ happens is decided there. What the store acknowledges is told as it happens, whe
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -19,11 +19,29 @@ from turnwright.errors import ModelError, PortError
 from turnwright.evidence import Entry, Evidence
 from turnwright.inbox import Word
 from turnwright.messages import AssistantMessage
-from turnwright.ports import Append, Appended, Busy, Lease, Model, ModelRequest, State
+from turnwright.ports import (
+    Append,
+    Appended,
+    ApprovalAnswer,
+    ApprovalRequest,
+    Approvals,
+    Begun,
+    Budgets,
+    Busy,
+    Denied,
+    Idempotency,
+    Inbox,
+    Lease,
+    Model,
+    ModelRequest,
+    Reserved,
+    State,
+)
 from turnwright.schema import Parameters
 from turnwright.tools import Tool, ToolContext, awaited
+from turnwright.wiring import Ports
 
-__all__ = ["WatchedModel", "WatchedState", "started_effects", "watched_tool"]
+__all__ = ["WatchedState", "started_effects", "watched_ports", "watched_tool"]
 
 T = TypeVar("T")
 
@@ -39,17 +57,82 @@ class Calls(Protocol):
         ...
 
 
-@frozen(eq=False)
-class WatchedModel:
-    """The engine's model."""
+def watched_ports(ports: Ports, calls: Calls) -> Ports:
+    """*ports* with every port that may fail in the hands of *calls*, but for the store: see `WatchedState`."""
+    return replace(
+        ports,
+        model=_Model(calls, ports.model),
+        approvals=None if ports.approvals is None else _Approvals(calls, ports.approvals),
+        budgets=None if ports.budgets is None else _Budgets(calls, ports.budgets),
+        idempotency=None if ports.idempotency is None else _Idempotency(calls, ports.idempotency),
+        inbox=None if ports.inbox is None else _Inbox(calls, ports.inbox),
+    )
 
+
+@frozen(eq=False)
+class _Model:
     _calls: Calls
     _inner: Model
 
     async def complete(self, request: ModelRequest) -> AssistantMessage:
-        """Ask; see `Model.complete`."""
         error = ModelError("connection", "the connection broke", retryable=True)
         return await self._calls.call("model.complete", lambda: self._inner.complete(request), error)
+
+
+@frozen(eq=False)
+class _Approvals:
+    _calls: Calls
+    _inner: Approvals
+
+    async def request(self, request: ApprovalRequest) -> ApprovalAnswer:
+        error = PortError("nobody could be asked")
+        return await self._calls.call("approvals.request", lambda: self._inner.request(request), error)
+
+
+@frozen(eq=False)
+class _Budgets:
+    _calls: Calls
+    _inner: Budgets
+
+    async def _call(self, name: str, work: Callable[[], Awaitable[T]]) -> T:
+        return await self._calls.call(f"budgets.{name}", work, PortError("the accounts did not answer"))
+
+    async def reserve(self, id: str, scopes: Sequence[str], ask: Mapping[str, int]) -> Reserved | Denied:
+        return await self._call("reserve", lambda: self._inner.reserve(id, scopes, ask))
+
+    async def settle(self, id: str, actual: Mapping[str, int]) -> None:
+        return await self._call("settle", lambda: self._inner.settle(id, actual))
+
+    async def release(self, id: str) -> None:
+        return await self._call("release", lambda: self._inner.release(id))
+
+
+@frozen(eq=False)
+class _Idempotency:
+    _calls: Calls
+    _inner: Idempotency
+
+    async def _call(self, name: str, work: Callable[[], Awaitable[T]]) -> T:
+        return await self._calls.call(f"idempotency.{name}", work, PortError("the keys did not answer"))
+
+    async def begin(self, namespace: str, key: str, digest: str) -> Begun:
+        return await self._call("begin", lambda: self._inner.begin(namespace, key, digest))
+
+    async def commit(self, namespace: str, key: str, result: object) -> None:
+        return await self._call("commit", lambda: self._inner.commit(namespace, key, result))
+
+    async def mark_unknown(self, namespace: str, key: str) -> None:
+        return await self._call("mark_unknown", lambda: self._inner.mark_unknown(namespace, key))
+
+
+@frozen(eq=False)
+class _Inbox:
+    _calls: Calls
+    _inner: Inbox
+
+    async def poll(self, run_id: str, after: int) -> Sequence[tuple[int, Word]]:
+        error = PortError("the inbox did not answer")
+        return await self._calls.call("inbox.poll", lambda: self._inner.poll(run_id, after), error)
 
 
 class WatchedState:
