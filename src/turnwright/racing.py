@@ -104,8 +104,10 @@ class Race:
         loop = asyncio.get_running_loop()
         task = loop.create_task(call)
         task.add_done_callback(_forget)
-        task.add_done_callback(self._wake)
         try:
+            await asyncio.sleep(0)  # what answers at once needs neither a waiter nor an alarm
+            if not task.done():
+                task.add_done_callback(self._wake)
             while not task.done() and not self.interruption():
                 await self._news(loop)
             if patience and not task.done():
