@@ -76,6 +76,10 @@ class Watch(Protocol):
         """Take a fact of the past."""
         ...
 
+    def noted(self, fact: Fact) -> None:
+        """Take a new fact that is decided, and is written next."""
+        ...
+
     def record(self, fact: Fact, at: float) -> None:
         """Take a new fact."""
         ...
@@ -118,6 +122,8 @@ class Driver:
             self._listening = Listening(ports.listener, self._rouse)
         watches: list[Watch | None] = [watch, None if self._listening is None else self._listening.lifecycle]
         self._watches = [each for each in watches if each is not None]
+        self.written_to = (ports.state,) if self._listening is None else (ports.state, self._listening)
+        """Whom `flush` asks."""
         if self._listening is not None and ports.deltas is not None:
             ports = replace(ports, deltas=combine_delta_sinks(self._listening, ports.deltas))
         budgets = ports.budgets
@@ -127,6 +133,7 @@ class Driver:
             else Spending(definition, budgets, self.state, ports.scopes, ports.tenant, ports.prices)
         )
         progress = self._progress if self._watches else None
+        self._words = ports.state if ports.inbox is None else ports.inbox
         self._performer = Performer(definition, ports, self.state, progress=progress, spending=self._spending)
         self._appends = 0
         self._sent = 0
@@ -180,6 +187,8 @@ class Driver:
         )
         self._buffer.append(self._last)
         self._told.append(fact)
+        for watch in self._watches:
+            watch.noted(fact)
 
     @property
     def crashes(self) -> int:
@@ -263,9 +272,9 @@ class Driver:
         self._race.deadline = None if self.state.suspended is not None else until
         try:
             await self._work(max_turns, until)
-            await self._race.run(self.flush())
+            await self._race.run(self.flush(), *self.written_to)
             if self._spending is not None:
-                await self._race.run(self._spending.settle(leaving=True))
+                await self._race.run(self._spending.settle(leaving=True), self.ports.budgets)
         except Interrupted as interrupted:
             with suppress(Exception):
                 await self._race.hurry(self._hear_last_words())
@@ -286,7 +295,7 @@ class Driver:
                 self._timer.cancel()
 
     async def _work(self, max_turns: int | None, deadline: float | None) -> None:
-        await self._race.run(self._read_inbox())
+        await self._race.run(self._read_inbox(), self._words)
         if not self._take_up(max_turns, deadline):
             return
         while not isinstance(wave := decide(self.definition, self.state), Rest):
@@ -294,7 +303,12 @@ class Driver:
             if not immediate:
                 self._race.heed()
                 if self._spending is not None:
-                    wave = await self._race.run(self._spending.reserve(wave))
+                    length = self.state.length
+                    wave = await self._race.run(self._spending.reserve(wave), self.ports.budgets)
+                    if self.ports.inbox is not None:  # what the wave would deliver may have been taken back
+                        await self._race.run(self._read_inbox(), self._words)
+                        if self.state.length > length:
+                            continue
             for fact in wave.facts:
                 self.note(fact)
             if immediate:
@@ -370,9 +384,9 @@ class Driver:
     async def _perform(self, commands: Sequence[Command]) -> None:
         """Perform *commands* together and note their facts as they land."""
         if self._buffer:
-            await self._race.run(self.flush())
+            await self._race.run(self.flush(), *self.written_to)
         if self.ports.clock.monotonic() >= self._renew_at:
-            await self._race.run(self._renew())
+            await self._race.run(self._renew(), self.ports.state)
         loop = asyncio.get_running_loop()
         start = loop.time()
         running = dict.fromkeys([_Running(command, start + self._performer.seconds(command)) for command in commands])
@@ -387,8 +401,8 @@ class Driver:
             await self._stop(running, "cancelled")
         else:
             if self._spending is not None:
-                await self._race.run(self._spending.settle())
-            await self._race.run(self._read_inbox())
+                await self._race.run(self._spending.settle(), self.ports.budgets)
+            await self._race.run(self._read_inbox(), self._words)
 
     async def _carry_out(self, each: _Running) -> Sequence[Fact]:
         try:
@@ -407,7 +421,7 @@ class Driver:
         await asyncio.sleep(0)  # what is done at once needs neither a wake-up nor an alarm
         while running:
             if self._listening is not None and self._listening.is_behind:
-                await self._race.run(self._listening.catch_up())
+                await self._race.run(self._listening.catch_up(), self._listening)
             elif not self._landed:
                 self._wake = loop.create_future()
                 self._set_alarm(min([poll_at, *[each.expires for each in running]]), loop)
@@ -421,8 +435,8 @@ class Driver:
                 poll_at = loop.time() + POLL_SECONDS
                 # A store that is away for a moment is no reason to stop, as long as the lease holds.
                 with suppress(PortError):
-                    await self._race.run(self._renew())
-                    if await self._race.run(self._read_inbox()):
+                    await self._race.run(self._renew(), self.ports.state)
+                    if await self._race.run(self._read_inbox(), self._words):
                         return True
                 self._fence()
         return False
@@ -453,7 +467,7 @@ class Driver:
                 self._note_result(fact)
                 results = results or type(fact) is CallFinished
         if running and results:
-            await self._race.run(self.flush())
+            await self._race.run(self.flush(), *self.written_to)
 
     def _note_result(self, fact: Fact) -> None:
         """Note what a command ended in. Where a word decided over the call meanwhile, the first answer counts."""

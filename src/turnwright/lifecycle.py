@@ -229,6 +229,9 @@ class Lifecycle:
         self.record(fact, 0.0)
         self._emit = self._sink
 
+    def noted(self, fact: Fact) -> None:
+        """Take a fact that is not written yet: nobody is told of it before."""
+
     def record(self, fact: Fact, at: float) -> None:
         """Take a new fact."""
         self._at = at

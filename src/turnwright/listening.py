@@ -11,6 +11,7 @@ from collections.abc import Callable
 from turnwright.deltas import Delta
 from turnwright.lifecycle import Lifecycle, LifecycleEvent
 from turnwright.ports import Listener
+from turnwright.racing import may_wait
 
 __all__ = ["Listening"]
 
@@ -31,6 +32,11 @@ class Listening:
     def emit(self, delta: Delta) -> None:
         """Take a delta."""
         self.lifecycle.delta(delta)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the listener may take time."""
+        return may_wait(self._listener)
 
     @property
     def is_behind(self) -> bool:

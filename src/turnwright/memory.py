@@ -139,6 +139,7 @@ class MemoryState:
     """
 
     durability: Durability = "none"
+    waits = False
 
     def __init__(self, *, finished: int = 1000, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._finished_kept = finished
@@ -314,6 +315,8 @@ class _Account:
 
 class MemoryBudgets:
     """Accounts by scope and axis: `MemoryBudgets({("tenant-1", "requests"): 100})`; no account, no limit."""
+
+    waits = False
 
     def __init__(self, limits: Mapping[tuple[str, str], int]) -> None:
         self._accounts = {place: _Account(limit) for place, limit in limits.items()}

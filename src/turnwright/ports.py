@@ -4,8 +4,9 @@ Rule: this module says what the engine needs of the world and nothing of how it 
 adapters are in `memory.py`, the value that holds one of each port in `wiring.py`, the other adapters in
 `turnwright_adapters`.
 
-A port may be slow, fail or hang: the engine races it against the run's deadline and cancellation. Names of parameters
-are part of the promise. `turnwright_contracts` has a suite for each port.
+A port may be slow, fail or hang: the engine races it against the run's deadline and cancellation. An adapter whose
+calls only look into memory says so with an attribute `waits = False`, and is then simply asked. Names of parameters are
+part of the promise. `turnwright_contracts` has a suite for each port.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias, TypeVar
 from turnwright.errors import PortError
 from turnwright.ports import Cancellation, Clock
 
-__all__ = ["FOREVER", "Interrupted", "Interruption", "Race", "end", "let_go"]
+__all__ = ["FOREVER", "Interrupted", "Interruption", "Race", "end", "let_go", "may_wait"]
 
 T = TypeVar("T")
 
@@ -94,9 +94,14 @@ class Race:
         if why := self.interruption():
             raise Interrupted(why)
 
-    def run(self, call: Coroutine[object, object, T], *, patience: float = 0.0) -> Coroutine[object, object, T]:
-        """Wait for a port. An interruption leaves it *patience* seconds and then raises Interrupted."""
-        if self.deadline is None and self._watcher is None:
+    def run(
+        self, call: Coroutine[object, object, T], *asked: object, patience: float = 0.0
+    ) -> Coroutine[object, object, T]:
+        """Wait for a port. An interruption leaves it *patience* seconds and then raises Interrupted.
+
+        A call of which is known that it asks only ports that never wait has nothing to race.
+        """
+        if (self.deadline is None and self._watcher is None) or (asked and not any([may_wait(port) for port in asked])):
             return call
         return self._run(call, patience)
 
@@ -142,6 +147,11 @@ class Race:
             await self.hurry(call)
         else:
             await call
+
+
+def may_wait(port: object) -> bool:
+    """Whether a call of *port* may take time; see `turnwright.ports`. A class speaks for itself alone."""
+    return "waits" not in vars(type(port)) or bool(port.waits)  # type: ignore[attr-defined]
 
 
 def _nobody() -> None:

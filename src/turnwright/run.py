@@ -178,7 +178,7 @@ async def open_and_drive(
         driver = await _take(definition, ports, run_id, race=race, watch=watch, create=opening is not None)
         try:
             opened = _open(driver, opening, max_turns, deadline, words)
-            if await race.run(opened, patience=ports.grace):
+            if await race.run(opened, *driver.written_to, patience=ports.grace):
                 await driver.drive(max_turns=max_turns, deadline=deadline)
             return standing(definition, driver.state, driver.head)
         finally:
@@ -214,7 +214,7 @@ async def _take(
         return taken[0]
 
     try:
-        answer = await race.run(take(), patience=ports.grace)
+        answer = await race.run(take(), ports.state, patience=ports.grace)
     except BaseException:
         if taken and isinstance(taken[0], Lease):  # cancelled in the moment in which it was ours
             with suppress(Exception):

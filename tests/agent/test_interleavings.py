@@ -7,7 +7,7 @@ listeners that are slow or fail, and somebody who steers, follows up, takes back
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from random import Random
 
 import pytest
@@ -18,9 +18,11 @@ from tests.laws.test_balance import unbalanced
 from turnwright import AgentError, DidNotHappen, MemoryState, ModelError, Ports, tool
 from turnwright.agent import Agent, Receipt, Signal
 from turnwright.deltas import TextDelta
+from turnwright.evidence import Entry
 from turnwright.lifecycle import LifecycleEvent
+from turnwright.memory import MemoryBudgets
 from turnwright.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from turnwright.ports import ModelRequest
+from turnwright.ports import Append, Denied, ModelRequest, Reserved
 from turnwright.testing import call, text
 
 
@@ -73,6 +75,34 @@ class Moody:
         return text("done")
 
 
+class Slow(MemoryState):
+    """A store that takes its time to write."""
+
+    def __init__(self, dice: Dice) -> None:
+        super().__init__()
+        self.dice = dice
+
+    async def append(self, run_id: str, epoch: int, expected: int, append_id: str, facts: Sequence[Entry]) -> Append:
+        """Write, before or after others had their turn."""
+        await asyncio.sleep(self.dice.random.choice([0, 0.01, 0.1]))
+        answer = await super().append(run_id, epoch, expected, append_id, facts)
+        await asyncio.sleep(self.dice.random.choice([0, 0.01, 0.1]))
+        return answer
+
+
+class SlowBudgets(MemoryBudgets):
+    """Accounts that take their time to allow everything."""
+
+    def __init__(self, dice: Dice) -> None:
+        super().__init__({})
+        self.dice = dice
+
+    async def reserve(self, id: str, scopes: Sequence[str], ask: Mapping[str, int]) -> Reserved | Denied:
+        """Allow it, after others had their turn."""
+        await asyncio.sleep(self.dice.random.choice([0, 0.01, 0.1]))
+        return await super().reserve(id, scopes, ask)
+
+
 class Play:
     """One agent, somebody who talks to it, and what came of it."""
 
@@ -85,7 +115,8 @@ class Play:
         """What was said by a prompt that was cancelled, perhaps before it began."""
         self.receipts: list[Receipt] = []
 
-        self.state = MemoryState()
+        self.state = Slow(self.dice) if seed % 2 else MemoryState()
+        self.budgets = SlowBudgets(self.dice) if seed % 3 == 0 else None
         self.session_id = "s1" if self.dice.random.random() < 0.5 else None
         self.modes = [self.dice.random.choice(["one-at-a-time", "all"]) for _ in range(2)]
         self.hooks = [self.dice.random.random() < chance for chance in (0.3, 0.3, 0.5)]
@@ -112,7 +143,7 @@ class Play:
         agent = Agent(
             model,
             tools=[tool(replay="safe")(work), tool(name="alone", sequential=True)(work)],
-            ports=Ports(model, self.state, clock=LoopClock(), grace=1.0),
+            ports=Ports(model, self.state, budgets=self.budgets, clock=LoopClock(), grace=1.0),
             session_id=self.session_id,
             max_turns=12,
             steering_mode=steering,  # type: ignore[arg-type]

@@ -56,7 +56,7 @@ from turnwright.lifecycle import (
     TurnEnd,
 )
 from turnwright.memory import MemoryState
-from turnwright.messages import AssistantMessage, Image, Message, Text, ToolMessage, UserMessage, flaw_of_parts
+from turnwright.messages import AssistantMessage, File, Image, Message, Text, ToolMessage, UserMessage, flaw_of_parts
 from turnwright.outcomes import Completed, Failed, Outcome, Pending, Suspended
 from turnwright.ports import Decision, Model, State
 from turnwright.racing import end, let_go
@@ -183,8 +183,8 @@ class Agent:
 
     # --- saying something
 
-    async def prompt(self, content: Content, images: Sequence[Image] = ()) -> Outcome[str]:
-        """Say something, and work until there is nothing left to do.
+    async def prompt(self, content: Content, images: Sequence[Image | File] = ()) -> Outcome[str]:
+        """Say something, with *images* or files beside it, and work until there is nothing left to do.
 
         Returns how the last run stands: a failure of the model, of a hook or of a tool is told there, in
         `state.error_message` and in the transcript, and is not raised. Raises AgentError `busy` and `waiting`, and
@@ -193,7 +193,7 @@ class Agent:
         messages = _messages(content, images)
         return await self._work(messages)
 
-    def prompt_sync(self, content: Content, images: Sequence[Image] = ()) -> Outcome[str]:
+    def prompt_sync(self, content: Content, images: Sequence[Image | File] = ()) -> Outcome[str]:
         """`prompt` for callers without an event loop. Raises RuntimeError inside a running one."""
         refuse_running_loop("prompt_sync", "agent.prompt")
         return asyncio.run(self.prompt(content, images))
@@ -545,6 +545,11 @@ class Agent:
 
     # --- events
 
+    @property
+    def waits(self) -> bool:
+        """Whether hearing of an event may take time: where nobody else listens, it does not."""
+        return bool(self._listeners)
+
     async def on_event(self, event: LifecycleEvent) -> None:
         """Take an event of the run: first for the agent's own state, then for its listeners, one after another."""
         self._reduce(event)
@@ -684,11 +689,11 @@ def _came_to_nothing(message: Message) -> bool:
     return isinstance(message, AssistantMessage) and message.stop_reason in ("error", "aborted")
 
 
-def _messages(content: Content, images: Sequence[Image] = ()) -> tuple[UserMessage, ...]:
+def _messages(content: Content, images: Sequence[Image | File] = ()) -> tuple[UserMessage, ...]:
     if isinstance(content, str):
         return (UserMessage((Text(content), *images)),)
     if images:
-        message = "images go with text; put them into the parts of a message of your own"
+        message = "images and files go with text; put them into the parts of a message of your own"
         raise TypeError(message)
     messages = (content,) if isinstance(content, UserMessage) else tuple(content)
     for each in messages:
@@ -710,4 +715,4 @@ def _refuse_odd(message: object) -> None:
     if not isinstance(message, UserMessage):
         raise TypeError(f"a prompt is text, a UserMessage or several of them, not {message!r:.80}")
     if wrong := flaw_of_parts(message.parts):
-        raise TypeError(f"a message holds text and images: {wrong}")
+        raise TypeError(f"a message holds text, images and files: {wrong}")

@@ -43,6 +43,8 @@ class Queued:
 class Queue:
     """Both queues of one agent, and the inbox of each of its runs. It watches the run to know what was delivered."""
 
+    waits = False
+
     def __init__(self) -> None:
         self.modes: dict[QueueKind, QueueMode] = dict.fromkeys(KINDS, "one-at-a-time")
         self._items: dict[str, Queued] = {}
@@ -50,6 +52,8 @@ class Queue:
         """The items that the run knows of and has not delivered."""
         self._withdrawn: dict[str, None] = {}
         """Those that the run still has and that were taken back."""
+        self._leaving: set[str] = set()
+        """The items that are being delivered, or perhaps were: it is too late to take them back."""
         self._delivered: set[str] = set()
         self._places: dict[int, str] = {}
         """Which item has which position in the inbox of the run."""
@@ -76,11 +80,11 @@ class Queue:
         self._items = {**{item.id: item for item in kept if item.id not in self._delivered}, **self._items}
 
     def take_back(self, ids: Sequence[str]) -> list[Queued]:
-        """Remove what was not delivered yet."""
-        taken = [self._items.pop(id) for id in ids if id in self._items]
-        self._withdrawn.update(dict.fromkeys([item.id for item in taken if item.id in self._handed]))
+        """Remove what was not delivered yet, and is not on its way."""
+        ids = [id for id in ids if id in self._items and id not in self._leaving]
+        self._withdrawn.update(dict.fromkeys([id for id in ids if id in self._handed]))
         self._handed.difference_update(ids)
-        return taken
+        return [self._items.pop(id) for id in ids]
 
     # --- the inbox of a run
 
@@ -93,6 +97,7 @@ class Queue:
         self.turn = 0
         self._handed.clear()
         self._withdrawn.clear()
+        self._leaving.clear()
         self._places.clear()
 
     def end(self, reason: str) -> None:
@@ -155,8 +160,19 @@ class Queue:
                     id = self._places.pop(position, "")
                     self._items.pop(id, None)
                     self._handed.discard(id)
+                    self._leaving.discard(id)
                     self._withdrawn.pop(id, None)
                     self._delivered.add(id)
+            case _:
+                pass
+
+    def noted(self, fact: Fact) -> None:
+        """Take a fact that is being written: what it delivers cannot be taken back any more."""
+        match fact:
+            case InboxReceived(position, Steer(id=str() as id) | FollowUp(id=str() as id), ""):
+                self._places[position] = id
+            case TurnStarted(_, delivered):
+                self._leaving.update([self._places[position] for position in delivered if position in self._places])
             case _:
                 pass
 

@@ -174,6 +174,9 @@ class Telling:
         self._take(fact)
         self._quiet = False
 
+    def noted(self, fact: Fact) -> None:
+        """Take a fact that is not written yet: nobody is told of it before."""
+
     def record(self, fact: Fact, at: float) -> None:
         """Take a new fact."""
         if type(fact) in _TOLD:
