@@ -247,7 +247,7 @@ class SqliteState(OnFile):
 
         def append(connection: Connection) -> Append:
             answer = self._append(connection, run_id, epoch, expected, append_id, rows, change)
-            if isinstance(answer, Appended):
+            if folded and isinstance(answer, Appended):
                 connection.executemany(DROP_WORD, [(position, self._tenant, run_id) for position in folded])
             return answer
 
