@@ -52,7 +52,17 @@ from turnwright.ports import ApprovalRequest, Committed, Fresh, InFlight, Mismat
 from turnwright.schema.coercion import copied
 from turnwright.spending import Spending
 from turnwright.state import RunState
-from turnwright.tools import DidNotHappen, Happened, Tool, ToolContext, ToolOutput, awaited, call_key, parts_of_output
+from turnwright.tools import (
+    DidNotHappen,
+    Happened,
+    Tool,
+    ToolContext,
+    ToolOutput,
+    awaited,
+    call_key,
+    called,
+    parts_of_output,
+)
 from turnwright.wiring import Ports
 
 __all__ = ["Performer"]
@@ -376,7 +386,7 @@ class Performer:
                 value = await tool.function(*args, **kwargs)  # type: ignore[misc]
             else:
                 # A decorator may hide that the function is asynchronous.
-                value = await awaited(await asyncio.to_thread(tool.function, *args, **kwargs))
+                value = await awaited(await asyncio.to_thread(called, tool.function, args, kwargs))
         except Exception as error:  # noqa: BLE001 - a failing tool is a result that the model sees
             return ToolOutput(_told(error)[:MESSAGE_LENGTH], is_error=True)
         try:

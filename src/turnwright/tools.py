@@ -323,6 +323,14 @@ async def awaited(value: R | Awaitable[R]) -> R:
     return cast("R", await value if inspect.isawaitable(value) else value)
 
 
+def called(function: Callable[..., R], args: Sequence[object], kwargs: Mapping[str, object]) -> R:
+    """Call *function* in a thread, out of which no StopIteration finds its way: its caller would wait for ever."""
+    try:
+        return function(*args, **kwargs)
+    except StopIteration as error:
+        raise RuntimeError("raised StopIteration") from error
+
+
 def call_key(tenant: str, effect_id: str) -> str:
     """The idempotency key of a call."""
     return "tw1-" + b32encode(blake2b(f"{tenant}\n{effect_id}".encode(), digest_size=20).digest()).decode().lower()

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from turnwright.errors import DefinitionError
-from turnwright.tools import awaited
+from turnwright.tools import awaited, called
 
 __all__ = ["Fitted", "fitted"]
 
@@ -28,7 +28,7 @@ def fitted(function: object, *, owner: str, threaded: bool = False) -> Fitted:
 
     async def call(*args: object) -> object:
         given = args[:most]
-        return await awaited(await asyncio.to_thread(function, *given) if in_thread else function(*given))
+        return await awaited(await asyncio.to_thread(called, function, given, {}) if in_thread else function(*given))
 
     return call
 
