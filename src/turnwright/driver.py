@@ -552,7 +552,7 @@ class Driver:
         """Give the run back. Where that fails, the lease ends by itself."""
         giving = self.ports.state.release(self.run_id, self._lease.epoch)
         with suppress(Exception):
-            await self._race.last(giving)
+            await self._race.last(giving, self.ports.state)
 
 
 def _refuse_odd(position: object, word: Word) -> None:

@@ -141,9 +141,9 @@ class Race:
             raise PortError(f"a port did not answer in {self.grace:g} s on the way out")
         task.result()
 
-    async def last(self, call: Coroutine[object, object, None]) -> None:
+    async def last(self, call: Coroutine[object, object, None], asked: object) -> None:
         """Wait for the last port of all: in a hurry if the run was interrupted or can be."""
-        if self._leaving or self._watcher is not None or self.deadline is not None:
+        if may_wait(asked) and (self._leaving or self._watcher is not None or self.deadline is not None):
             await self.hurry(call)
         else:
             await call
