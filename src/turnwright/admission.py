@@ -31,7 +31,7 @@ from turnwright.messages import ToolCall
 from turnwright.ports import Decision, Policy
 from turnwright.schema.coercion import copied
 from turnwright.state import RunState
-from turnwright.tools import Tool, awaited
+from turnwright.tools import Tool, awaited, told
 from turnwright.wiring import Ports
 
 __all__ = ["admit", "is_decision", "rendering", "unenforced"]
@@ -100,7 +100,7 @@ def _prepare(tool: Tool[..., object], text: str) -> JSON:
     except InvalidValue as error:
         raise _Refused("prepare", f"the arguments are not valid JSON: {error}") from error
     except Exception as error:
-        raise _Refused("prepare", f"the arguments could not be prepared: {error}") from error
+        raise _Refused("prepare", f"the arguments could not be prepared: {told(error)}") from error
     if not isinstance(raw, dict):
         raise _Refused("prepare", f"expected a JSON object of arguments, got {_kind(raw)}")
     return raw

@@ -53,6 +53,7 @@ from turnwright.schema.coercion import copied
 from turnwright.spending import Spending
 from turnwright.state import RunState
 from turnwright.tools import (
+    MESSAGE_LENGTH,
     DidNotHappen,
     Happened,
     Tool,
@@ -62,6 +63,7 @@ from turnwright.tools import (
     call_key,
     called,
     parts_of_output,
+    told,
 )
 from turnwright.wiring import Ports
 
@@ -75,7 +77,6 @@ FOREVER: Final = float("inf")
 MODEL_ERROR_KINDS: Final = frozenset(get_args(ModelErrorKind))
 RESERVE: Final = 0.005
 """Seconds of a deadline that an effect may not use, so that its result can still be recorded."""
-MESSAGE_LENGTH: Final = 4000
 NOTHING: Final = AssistantMessage(())
 
 
@@ -210,7 +211,7 @@ class Performer:
             )
             answer = await ports.model.complete(request)
         except ModelError as error:
-            kind, message, retryable = error.kind, str(error), bool(error.retryable)
+            kind, message, retryable = error.kind, told(error), bool(error.retryable)
             if error.partial is not None and not flaw(replace(error.partial, stop_reason="stop")):
                 partial = error.partial
             if kind not in MODEL_ERROR_KINDS:
@@ -218,7 +219,7 @@ class Performer:
             if error.dispatched is False and self._spending is not None:
                 self._spending.withdrawn(command)
         except Exception as error:  # noqa: BLE001 - what a port raises is a fact
-            kind, message, retryable = "internal", _told(error), False
+            kind, message, retryable = "internal", told(error), False
         else:
             seconds = ports.clock.monotonic() - began
             wrong = flaw(answer)
@@ -253,7 +254,7 @@ class Performer:
             if not isinstance(choice, str):
                 choice = choice(view)
         except Exception as error:  # noqa: BLE001 - the definition's own code failed
-            return RunFailed(Fault(asked, f"{asked} failed: {_told(error)}"))
+            return RunFailed(Fault(asked, f"{asked} failed: {told(error)}"))
         if choice not in ("auto", "required", "none", *definition.toolbox):
             return RunFailed(Fault("tool_choice", f"tool_choice gave {choice!r}, which is no tool of this definition"))
         return BoundaryDecided(command.turn, choice, stop, messages)
@@ -276,7 +277,7 @@ class Performer:
         except InvalidValue as error:
             return OutputRejected(command.turn, tuple([str(issue) for issue in error.issues]))
         except Exception as error:  # noqa: BLE001 - the definition's own code failed
-            return RunFailed(Fault("check_output", f"a check of the output failed: {_told(error)}"))
+            return RunFailed(Fault("check_output", f"a check of the output failed: {told(error)}"))
         return OutputRejected(command.turn, issues) if issues else RunCompleted(value)
 
     async def _objections(self, output: object) -> tuple[str, ...]:
@@ -285,7 +286,7 @@ class Performer:
             try:
                 found = await awaited(check(output, self._state.history))
             except ValueError as error:
-                found = str(error) or type(error).__name__
+                found = told(error)
             if found is not None:
                 objections = found if isinstance(found, list | tuple) else [found]
                 if not all([isinstance(each, str | Issue) for each in objections]):
@@ -357,14 +358,15 @@ class Performer:
         view = CallView(state.opened.run_id, call.turn, call.index, tool, part, call.arguments)  # type: ignore[union-attr,arg-type] # JSON
         try:
             for guard in self._definition.result_guards:
-                said = await awaited(guard(replace(view, arguments=copied(call.arguments)), output))  # type: ignore[arg-type] # JSON
+                seen = replace(output, details=copied(output.details))  # type: ignore[arg-type] # JSON
+                said = await awaited(guard(replace(view, arguments=copied(call.arguments)), seen))  # type: ignore[arg-type] # JSON
                 if said is None:
                     continue
                 if not isinstance(said, ToolOutput):
                     raise TypeError(f"a result guard gives None or a ToolOutput, not {said!r:.40}")
                 output = _recordable(said)
         except Exception as error:  # noqa: BLE001 - the effect has happened, and the model must know
-            message = f"{tool.name} ran, but its result was refused: {_told(error)}"
+            message = f"{tool.name} ran, but its result was refused: {told(error)}"
             return ToolOutput(message[:MESSAGE_LENGTH], is_error=True)
         return output
 
@@ -388,11 +390,11 @@ class Performer:
                 # A decorator may hide that the function is asynchronous.
                 value = await awaited(await asyncio.to_thread(called, tool.function, args, kwargs))
         except Exception as error:  # noqa: BLE001 - a failing tool is a result that the model sees
-            return ToolOutput(_told(error)[:MESSAGE_LENGTH], is_error=True)
+            return ToolOutput(told(error), is_error=True)
         try:
             return _recordable(value) if isinstance(value, ToolOutput) else plain(value)
         except Exception as error:  # noqa: BLE001 - the effect has happened, and the model must know
-            return ToolOutput(f"{tool.name} ran, but its result is unreadable: {_told(error)}"[:MESSAGE_LENGTH], True)
+            return ToolOutput(f"{tool.name} ran, but its result is unreadable: {told(error)}"[:MESSAGE_LENGTH], True)
 
     async def _execute_once(
         self, tool: Tool[..., object], key: Callable[[Mapping[str, object]], str], command: ExecuteCall
@@ -407,7 +409,7 @@ class Performer:
                 raise TypeError(f"a key is text, not {name!r:.40}")
             begun: object = await idempotency.begin(namespace, name, call.digest)
         except Exception as error:  # noqa: BLE001 - fail closed: nothing was dispatched
-            return ToolOutput(f"not executed: its key could not be reserved: {_told(error)}", is_error=True)
+            return ToolOutput(f"not executed: its key could not be reserved: {told(error)}", is_error=True)
         match begun:
             case Committed(result):
                 return _restored(result)
@@ -493,7 +495,7 @@ class Performer:
                 return resolution(tool, call.turn, call.index, said, by="reconcile")
             why = "reconcile does not know"
         except Exception as error:  # noqa: BLE001 - an answer that did not come is no answer
-            why = f"reconcile failed: {_told(error)}"
+            why = f"reconcile failed: {told(error)}"
         return CallInDoubt(call.turn, call.index, 0, why[:MESSAGE_LENGTH])
 
     def _updates(self, tool: Tool[..., object], call: CallAdmitted) -> Callable[[str], None]:
@@ -530,7 +532,7 @@ def _recordable(output: ToolOutput) -> ToolOutput:
     wrong = flaw_of_parts(content)
     if wrong:
         raise TypeError(f"the content of a ToolOutput is text or parts: {wrong}")
-    return ToolOutput(content or (Text(""),), output.is_error, plain(output.details), output.terminate is True)
+    return ToolOutput(content or (Text(""),), bool(output.is_error), plain(output.details), output.terminate is True)
 
 
 OUTPUT: Final = "turnwright.output"
@@ -576,8 +578,3 @@ def _isolated(emit: Callable[[Delta], None]) -> Callable[[Delta], None]:
             pass
 
     return isolated
-
-
-def _told(error: BaseException) -> str:
-    """An exception in words for a model or a person: what it says, or at least what it is."""
-    return str(error) or type(error).__name__

@@ -331,6 +331,18 @@ def called(function: Callable[..., R], args: Sequence[object], kwargs: Mapping[s
         raise RuntimeError("raised StopIteration") from error
 
 
+MESSAGE_LENGTH: Final = 4000
+
+
+def told(error: BaseException) -> str:
+    """An exception in words for a model or a person, bounded: what it says, or at least what it is."""
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 - it is broken in this as well
+        said = ""
+    return said[:MESSAGE_LENGTH] or type(error).__name__
+
+
 def call_key(tenant: str, effect_id: str) -> str:
     """The idempotency key of a call."""
     return "tw1-" + b32encode(blake2b(f"{tenant}\n{effect_id}".encode(), digest_size=20).digest()).decode().lower()

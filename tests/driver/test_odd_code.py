@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Sequence
+from typing import NoReturn
 
-from turnwright import AgentDefinition, Completed, Outcome, Ports, Tool, resume_agent, run_agent, tool
+import pytest
+from attrs import evolve as replace
+
+from turnwright import (
+    AgentDefinition,
+    CallView,
+    Completed,
+    Failed,
+    Outcome,
+    Ports,
+    RunCall,
+    Tool,
+    ToolOutput,
+    resume_agent,
+    run_agent,
+    tool,
+)
 from turnwright.messages import ToolMessage
 from turnwright.testing import ScriptedModel, call, text
 
@@ -38,3 +55,87 @@ async def test_a_plain_function_that_raises_stop_iteration_has_failed() -> None:
 
     assert isinstance(outcome, Completed)
     assert [("raised StopIteration", True)] == results(outcome)
+
+
+class Unspeakable(Exception):
+    """An error that fails once more when it is asked what it says."""
+
+    def __str__(self) -> str:
+        """Fail."""
+        raise RuntimeError("no words")
+
+
+def speechless(_: object) -> NoReturn:
+    """Fail without words."""
+    raise Unspeakable
+
+
+@pytest.mark.promise("N-07")
+async def test_an_error_without_words_is_told_by_its_name() -> None:
+    """Wherever code of the definition fails, asking for its words ends no run."""
+
+    @tool
+    async def fail() -> str:
+        """Fail."""
+        raise Unspeakable
+
+    worker = using(fail, tool(name="shape", prepare=speechless)(fail.function))
+    outcome = await told(worker, Ports(model=ScriptedModel([[call("fail"), call("shape")], text("done")])))
+    ended = await told(replace(worker, boundary=speechless), Ports(model=ScriptedModel([call("fail")])))
+
+    assert [("Unspeakable", True), ("the arguments could not be prepared: Unspeakable", True)] == results(outcome)
+    assert isinstance(ended, Failed)
+    assert "boundary failed: Unspeakable" == ended.error.message
+
+
+@pytest.mark.promise("N-02")
+async def test_what_is_told_of_a_failure_is_bounded() -> None:
+    """The error of a boundary may be as long as it likes; the fault is not."""
+
+    def boundary(_: object) -> None:
+        raise RuntimeError("x" * 1_000_000)
+
+    outcome = await told(using(boundary=boundary), Ports(model=ScriptedModel([text("done")])))
+
+    assert isinstance(outcome, Failed)
+    assert len(outcome.error.message) < 5000
+
+
+@pytest.mark.promise("N-07")
+@pytest.mark.parametrize(("mark", "is_error"), [(None, False), ("quota exceeded", True), (1, True)])
+async def test_an_error_mark_that_is_no_boolean_counts_as_one(mark: object, is_error: bool) -> None:
+    """The journal holds a boolean, so that it can be read again."""
+
+    @tool
+    async def ask() -> ToolOutput:
+        """Ask."""
+        return ToolOutput("asked", is_error=mark)  # type: ignore[arg-type]
+
+    outcome = await told(using(ask), Ports(model=ScriptedModel([call("ask"), text("done")])))
+
+    assert [("asked", is_error)] == results(outcome)
+
+
+@pytest.mark.promise("P-06")
+async def test_a_result_guard_changes_nothing_in_place() -> None:
+    """It is shown a copy: what is recorded is what the tool gave, or what the guard returned."""
+
+    @tool
+    async def ask() -> ToolOutput:
+        """Ask."""
+        return ToolOutput("asked", details={"id": 7})
+
+    def guard(_: CallView, output: ToolOutput) -> None:
+        assert isinstance(output.details, dict)
+        output.details["id"] = object()
+
+    made: list[object] = []
+
+    def check(_: str, calls: Sequence[RunCall]) -> None:
+        made.extend([each.output for each in calls])
+
+    ports = Ports(model=ScriptedModel([call("ask"), text("done")]))
+    outcome = await told(using(ask, result_guards=[guard], check_output=[check]), ports)
+
+    assert isinstance(outcome, Completed)
+    assert [{"id": 7}] == made
