@@ -29,6 +29,11 @@ The tests are plain functions that run a loop of their own: no plugin is needed,
 | `ApprovalsSuite` | approvals | `make` |
 | `ModelSuite` | model | `make` |
 | `ContextSuite` | context | `make` |
+| `InboxSuite` | inbox | `make`, `put` |
+| `CipherSuite` | cipher: content sealed at rest | `make` |
+| `CancellationSuite` | cancellation | `make`, `give` |
+| `PolicySuite` | policy | `make`, `enforces`, `lacks` |
+| `ListenerSuite` | listener | `make`, `heard` |
 | `TelemetrySuite`, `DeltasSuite` | telemetry, deltas | `make`, `taken` |
 | `ClockSuite`, `IdsSuite` | clock, ids | `make`, `guessable` |
 | `PricesSuite` | prices | `make`, `provider`, `model` |
@@ -48,20 +53,23 @@ every answer. Name your adapter beside the one in memory::
 
 import pytest
 
-pytest.register_assert_rewrite(
-    *[
-        f"{__name__}.{suite}"
-        for suite in ("budgets", "context", "environment", "idempotency", "model", "small", "state")
-    ]
-)
+SUITES = ("budgets", "cipher", "context", "environment", "idempotency", "model", "outside", "small", "state")
+pytest.register_assert_rewrite(*[f"{__name__}.{suite}" for suite in SUITES])
 
 # After the line above: what is asserted in the suites explains itself.
 from turnwright_contracts.author import Author, told  # noqa: E402
 from turnwright_contracts.budgets import BudgetsSuite  # noqa: E402
+from turnwright_contracts.cipher import CipherSuite  # noqa: E402
 from turnwright_contracts.context import ContextSuite  # noqa: E402
 from turnwright_contracts.environment import EnvironmentSuite  # noqa: E402
 from turnwright_contracts.idempotency import IdempotencySuite  # noqa: E402
 from turnwright_contracts.model import ModelSuite  # noqa: E402
+from turnwright_contracts.outside import (  # noqa: E402
+    CancellationSuite,
+    InboxSuite,
+    ListenerSuite,
+    PolicySuite,
+)
 from turnwright_contracts.small import (  # noqa: E402
     ApprovalsSuite,
     ClockSuite,
@@ -76,13 +84,18 @@ __all__ = [
     "ApprovalsSuite",
     "Author",
     "BudgetsSuite",
+    "CancellationSuite",
+    "CipherSuite",
     "ClockSuite",
     "ContextSuite",
     "DeltasSuite",
     "EnvironmentSuite",
     "IdempotencySuite",
     "IdsSuite",
+    "InboxSuite",
+    "ListenerSuite",
     "ModelSuite",
+    "PolicySuite",
     "PricesSuite",
     "StateSuite",
     "TelemetrySuite",

@@ -12,8 +12,9 @@ import pytest
 
 from turnwright.errors import PortError
 from turnwright.ports import Budgets, Denied, Reserved
+from turnwright.racing import may_wait
 from turnwright_contracts.author import AWKWARD
-from turnwright_contracts.running import cut, scenario
+from turnwright_contracts.running import answers_at_once, cut, scenario
 
 __all__ = ["BudgetsSuite", "Limits"]
 
@@ -47,6 +48,14 @@ class BudgetsSuite(Generic[BudgetsT]):
 
             assert (10, 0, 2) == await self.standing(budgets, "team", "requests")
             assert (5, 0, 2) == await self.standing(budgets, "run", "requests")
+
+    @scenario
+    async def test_accounts_that_say_that_they_never_wait_do_not(self, tmp_path: Path) -> None:
+        """Nobody races them against a deadline."""
+        async with self.make(tmp_path, {("team", "requests"): 10}) as budgets:
+            calls = (budgets.reserve("a", ["team"], {"requests": 1}), budgets.settle("a", {}), budgets.release("a"))
+
+            assert may_wait(budgets) or all([answers_at_once(call) for call in calls])
 
     @scenario
     async def test_a_limit_may_be_reached_and_not_passed(self, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import wraps
 from typing import Final, ParamSpec, TypeVar
 
-__all__ = ["BOUND", "cut", "scenario"]
+__all__ = ["BOUND", "answers_at_once", "cut", "scenario"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -25,6 +25,16 @@ def scenario(test: Callable[P, Coroutine[object, object, None]]) -> Callable[P, 
         asyncio.run(asyncio.wait_for(test(*args, **kwargs), BOUND))
 
     return run
+
+
+def answers_at_once(call: Coroutine[object, object, object]) -> bool:
+    """Whether *call* gives its answer without waiting for anything."""
+    try:
+        call.send(None)
+    except StopIteration:
+        return True
+    call.close()
+    return False
 
 
 async def cut(call: Coroutine[object, object, T], steps: int) -> T | None:
