@@ -21,6 +21,7 @@ from turnwright.canonical import well_formed
 from turnwright.deltas import Delta, TextDelta, ToolCallDelta
 from turnwright.messages import (
     AssistantMessage,
+    File,
     Image,
     Message,
     Reasoning,
@@ -30,7 +31,7 @@ from turnwright.messages import (
     UserMessage,
 )
 from turnwright.ports import ModelRequest, OutputSpec
-from turnwright_adapters._wire import as_object_text, decode, encode, is_object_text
+from turnwright_adapters._wire import as_object_text, decode, encode, is_object_text, result_text
 
 __all__ = ["Constrained", "constrain", "shown"]
 
@@ -131,11 +132,11 @@ def shown(message: Message) -> Message:
         case AssistantMessage():
             return message
         case ToolMessage():
-            images = [part for part in message.parts if isinstance(part, Image)]
-            result = _embedded(message.text or ("(see the image)" if images else "(no tool output)"))
+            shown = [part for part in message.parts if isinstance(part, Image | File)]
+            result = _embedded(result_text(message.parts))
             word = "error" if message.is_error else "result"
             label = f'Tool result: {{"tool": {encode(message.name).decode()}, "{word}": {result}}}'
-            return UserMessage((Text(label), *images))
+            return UserMessage((Text(label), *shown))
 
 
 def _embedded(text: str) -> str:

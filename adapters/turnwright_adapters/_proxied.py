@@ -15,7 +15,7 @@ so far.
 | `text_delta`, `thinking_delta`, `toolcall_delta` | `delta` follows in that block |
 | `text_end`, `thinking_end` | the block is whole: `contentSignature`, `redacted`, `refusal` |
 | `toolcall_end` | the same, with the `toolCall`; its arguments may be left out, they are what was told |
-| `image` | a block that comes whole |
+| `image`, `file` | a block that comes whole |
 | `usage` | what was used so far |
 | `reset` | drop every block: the answer is told anew |
 | `done` | the end: `reason`, `usage`, and who answered; `order` if the blocks are not in the order of their indexes |
@@ -130,6 +130,15 @@ USED: Final = _object(**dict.fromkeys(USAGE, COUNT), totalTokens={"type": "integ
 _parts: Final = [
     _object("type text", type={"const": "text"}, text=TEXT, signature=MAYBE_TEXT),
     _object("type media_type", type={"const": "image"}, media_type=TEXT, data=MAYBE_TEXT, url=MAYBE_TEXT),
+    _object(
+        "type media_type",
+        type={"const": "file"},
+        media_type=TEXT,
+        data=MAYBE_TEXT,
+        url=MAYBE_TEXT,
+        id=MAYBE_TEXT,
+        name=MAYBE_TEXT,
+    ),
     _object("type text", type={"const": "reasoning"}, text=TEXT, signature=MAYBE_TEXT, redacted={"type": "boolean"}),
     _object("type text", type={"const": "refusal"}, text=TEXT),
     _object(
@@ -213,6 +222,7 @@ def _frame(kind: str, required: str = "", /, **properties: object) -> dict[str, 
 _at: Final = {"contentIndex": COUNT}
 _call: Final = _object("id name", id=TEXT, name=TEXT, arguments=TEXT, signature=TEXT)
 _image: Final = _object("mediaType", mediaType=TEXT, data=TEXT, url=TEXT)
+_file: Final = _object("mediaType", mediaType=TEXT, data=TEXT, url=TEXT, id=TEXT, name=TEXT)
 
 FRAME_SCHEMA: Final[dict[str, object]] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -229,6 +239,7 @@ FRAME_SCHEMA: Final[dict[str, object]] = {
         _frame("toolcall_delta", "contentIndex delta", **_at, delta=TEXT),
         _frame("toolcall_end", "contentIndex toolCall", **_at, toolCall=_call),
         _frame("image", "contentIndex image", **_at, image=_image),
+        _frame("file", "contentIndex file", **_at, file=_file),
         _frame("usage", "usage", usage=USED),
         _frame("reset"),
         _frame(

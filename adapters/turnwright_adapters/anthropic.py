@@ -7,16 +7,17 @@ Rule: an answer is finished only at `message_stop`, and what Claude thought goes
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
 import httpx
 import msgspec
 
-from turnwright.context.history import EARLIER, fitted, paired
+from turnwright.context.history import EARLIER, paired, text_of
 from turnwright.errors import ModelError
 from turnwright.messages import (
     AssistantMessage,
+    File,
     Image,
     Message,
     Part,
@@ -52,10 +53,10 @@ from turnwright_adapters._wire import (
     encode,
     is_object_text,
     options_of,
-    plain_text,
     prompted,
     provider_error,
     refuses_sampling,
+    result_text,
     string,
     table,
     tables,
@@ -87,7 +88,8 @@ class AnthropicModel(HttpModel):
     words, `tool` as the arguments of a tool that only asks for it, `native` by its schema, to which the provider then
     holds the answer. None is `native` for models that are known to have it; a schema without a closed form goes in
     words. The option `max_tokens` is needed by the dialect: without it, it is 8192 and the thinking budget. Thinking
-    goes back to the provider whose name is *provider* only.
+    goes back to the provider whose name is *provider* only. *modalities* is what the model takes in, of `text`,
+    `image`, `audio`, `video` and `file`: words stand for what it does not. None is all. Files are PDF or text.
 
     One object serves any number of runs at a time, on any number of event loops one after another. A *client* that
     was given is never closed; one of our own closes with its event loop, or by `aclose`.
@@ -106,6 +108,7 @@ class AnthropicModel(HttpModel):
         stream: bool | None = None,
         cache: Literal["none", "short", "long"] = "short",
         output_mode: Literal["native", "prompted", "tool"] | None = None,
+        modalities: Iterable[str] | None = None,
     ) -> None:
         super().__init__(
             model,
@@ -116,6 +119,7 @@ class AnthropicModel(HttpModel):
             client=client,
             timeouts=timeouts,
             stream=stream,
+            modalities=modalities,
         )
         self._url = self._at("/v1/messages")
         self._mark = _MARKS[cache]
@@ -199,14 +203,22 @@ class AnthropicModel(HttpModel):
     def _turns(self, messages: Sequence[Message], mark: bytes = b"") -> list[bytes]:
         """Return the turns that are sent: user and assistant by turns, the user first."""
         turns: list[tuple[str, list[bytes]]] = []
-        for message in paired(messages, apart=True):
-            role, blocks = self._messages.of(message, self._encode)
-            if not blocks:
-                continue
-            if turns and turns[-1][0] == role:
+
+        def add(role: str, blocks: Sequence[bytes]) -> None:
+            if blocks and turns and turns[-1][0] == role:
                 turns[-1][1].extend(blocks)
-            else:
+            elif blocks:
                 turns.append((role, [*blocks]))
+
+        waiting: list[bytes] = []
+        for message in paired(messages, apart=True):
+            role, blocks, shown = self._messages.of(message, self._encode)
+            if waiting and message.role != "tool":
+                add("user", waiting)
+                waiting = []
+            add(role, blocks)
+            waiting += shown
+        add("user", waiting)
         if not turns or turns[0][0] == "assistant":
             turns.insert(0, ("user", [_text(EARLIER)]))
         last_role, last = turns[-1]
@@ -216,19 +228,30 @@ class AnthropicModel(HttpModel):
         return [b'{"role":"%b","content":[%b]}' % (role.encode(), b",".join(blocks)) for role, blocks in turns]
 
     def _encode(self, message: Message) -> _Turn:
-        match fitted(message, provider=self.provider):
+        match self._fitted(message):
             case None:
-                return message.role, ()
+                return message.role, (), ()
             case UserMessage() as message:
-                return "user", tuple(_blocks(message.parts))
+                return "user", tuple(_blocks(message.parts)), ()
             case ToolMessage() as message:
-                content: object = plain_text(message.parts)
-                if any(isinstance(part, Image) for part in message.parts):
+                shown = [part for part in message.parts if isinstance(part, Image | File)]
+                content: object = result_text(message.parts)
+                if shown and not message.is_error:
                     content = [msgspec.Raw(block) for block in _blocks(message.parts)]
                 result = {"type": "tool_result", "tool_use_id": call_id(message.call_id, _PLAIN_ID), "content": content}
-                return "user", (encode(result | ({"is_error": True} if message.is_error else {})),)
+                if message.is_error:  # an error is told in text alone
+                    return "user", (encode({**result, "is_error": True}),), tuple(_blocks(shown))
+                return "user", (encode(result),), ()
             case AssistantMessage() as message:
-                return "assistant", tuple(self._answer_blocks(message))
+                return "assistant", tuple(self._answer_blocks(message)), ()
+
+    def _takes(self, shown: Image | File) -> bool:
+        """Say so also of what the dialect has a word for: PDF, and text that need not be fetched."""
+        if isinstance(shown, File) and shown.media_type != "application/pdf":
+            stored = shown.id is not None and shown.media_type.startswith("text/")
+            if not stored and not (text_of(shown) or "").strip():
+                return False
+        return super()._takes(shown)
 
     @staticmethod
     def _answer_blocks(message: AssistantMessage) -> list[bytes]:
@@ -254,8 +277,8 @@ class AnthropicModel(HttpModel):
         return blocks[:worth]
 
 
-_Turn: TypeAlias = tuple[str, tuple[bytes, ...]]
-"""A message's role and its blocks in JSON."""
+_Turn: TypeAlias = tuple[str, tuple[bytes, ...], tuple[bytes, ...]]
+"""A message's role, its blocks in JSON, and those that follow once all results of its batch are there."""
 
 _MARKS: Final = {
     "none": b"",
@@ -313,9 +336,26 @@ def _blocks(parts: Sequence[Part]) -> list[bytes]:
                     else {"type": "base64", "media_type": part.media_type, "data": part.data}
                 )
                 blocks.append(encode({"type": "image", "source": source}))
+            case File():
+                title = {"title": part.name} if part.name else {}
+                blocks.append(encode({"type": "document", "source": _document(part), **title}))
             case _:
                 pass
     return blocks
+
+
+def _document(file: File) -> dict[str, object]:
+    """Return where *file* is, or what it says. The files of the provider's own have needed no beta header since 2026.
+
+    Source: https://platform.claude.com/docs/en/build-with-claude/files, and the types of the SDK.
+    """
+    if file.id is not None:
+        return {"type": "file", "file_id": file.id}
+    if file.url is not None:
+        return {"type": "url", "url": file.url}
+    if (text := text_of(file)) is not None:
+        return {"type": "text", "media_type": "text/plain", "data": text}
+    return {"type": "base64", "media_type": file.media_type, "data": file.data}
 
 
 def _text(text: str) -> bytes:

@@ -7,17 +7,18 @@ stream is a ModelError. Streamed or not, in whatever pieces, one reply gives one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
 import httpx
 import msgspec
 from attrs import frozen
 
-from turnwright.context.history import EMPTY_RESULT, fitted, paired
+from turnwright.context.history import paired, text_of
 from turnwright.errors import ModelError
 from turnwright.messages import (
     AssistantMessage,
+    File,
     Image,
     Message,
     Part,
@@ -33,7 +34,6 @@ from turnwright.ports import ModelRequest
 from turnwright.tools import ToolSpec
 from turnwright_adapters._constrained import constrain, shown
 from turnwright_adapters._wire import (
-    ONLY_IMAGES,
     Answer,
     ApiKey,
     Call,
@@ -47,12 +47,15 @@ from turnwright_adapters._wire import (
     call_id,
     check_choice,
     count,
+    data_url,
     encode,
+    file_name,
     openai_effort,
     options_of,
     plain_text,
     prompted,
     provider_error,
+    result_text,
     string,
     table,
     take_common,
@@ -68,21 +71,22 @@ class Compat:
 
     *max_tokens* is the name on the wire of the option `max_tokens`. *reasoning* is the field in which an assistant's
     reasoning is sent back (`reasoning_content` for DeepSeek's thinking mode), None to send none. *output* says when
-    the server takes a JSON Schema for its answer; when it does not, the schema is put into the instruction. Without
-    *images* a placeholder stands for each. *cache_key* says whether the server's cache goes by a key.
+    the server takes a JSON Schema for its answer; when it does not, the schema is put into the instruction. *files* are
+    the media types of the files that it takes, None for all: words stand for others, and for files that hold text
+    their text does, which every server takes. *cache_key* says whether the server's cache goes by a key.
     """
 
     system_role: Literal["system", "developer"] = "system"
     max_tokens: str = "max_tokens"
     stream_usage: bool = True
-    images: bool = True
     reasoning: str | None = None
     output: Literal["always", "without_tools", "never"] = "always"
     strict_output: bool = False
+    files: Collection[str] | None = None
     cache_key: bool = False
 
 
-OPENAI: Final = Compat(max_tokens="max_completion_tokens", cache_key=True)
+OPENAI: Final = Compat(max_tokens="max_completion_tokens", files=("application/pdf",), cache_key=True)
 
 
 class ChatCompletionsModel(HttpModel):
@@ -97,7 +101,8 @@ class ChatCompletionsModel(HttpModel):
     are sent with each request, and a None among them takes one of ours away. With *stream* None a request is streamed
     if somebody watches it. *compat* None is `OPENAI` for OpenAI's own host and `Compat()` for others. *tool_mode*
     `constrained` is for small models that have no dependable tool calls of their own: the tools are described in the
-    instruction and the reply is held to the JSON of one call or of the answer.
+    instruction and the reply is held to the JSON of one call or of the answer. *modalities* is what the model takes
+    in, of `text`, `image`, `audio`, `video` and `file`: words stand for what it does not. None is all.
 
     One object serves any number of runs at a time, on any number of event loops one after another. A *client* that
     was given is never closed; one of our own closes with its event loop, or by `aclose`.
@@ -116,6 +121,7 @@ class ChatCompletionsModel(HttpModel):
         stream: bool | None = None,
         compat: Compat | None = None,
         tool_mode: Literal["native", "constrained"] = "native",
+        modalities: Iterable[str] | None = None,
     ) -> None:
         super().__init__(
             model,
@@ -126,6 +132,7 @@ class ChatCompletionsModel(HttpModel):
             client=client,
             timeouts=timeouts,
             stream=stream,
+            modalities=modalities,
         )
         self.tool_mode = tool_mode
         self._url = self._at("/chat/completions")
@@ -200,19 +207,26 @@ class ChatCompletionsModel(HttpModel):
         return self._shown.of(message, lambda message: self._encode(shown(message)))
 
     def _encode(self, message: Message) -> _Encoded:
-        match fitted(message, provider=self.provider, images=self._compat.images):
+        match self._fitted(message):
             case None:
                 return b"", ()
             case UserMessage() as message:
                 return encode({"role": "user", "content": _content(message.parts)}), ()
             case ToolMessage() as message:
-                images = [part for part in message.parts if isinstance(part, Image)]
-                text = plain_text(message.parts) or (ONLY_IMAGES if images else EMPTY_RESULT)
                 id = call_id(message.call_id)
-                wire = {"role": "tool", "tool_call_id": id, "content": text}
-                return encode(wire), tuple([encode(_image(image)) for image in images])
+                wire = {"role": "tool", "tool_call_id": id, "content": result_text(message.parts)}
+                shown = [encode(_shown(part)) for part in message.parts if isinstance(part, Image | File)]
+                return encode(wire), tuple(shown)
             case AssistantMessage() as message:
                 return self._encode_answer(message), ()
+
+    def _takes(self, shown: Image | File) -> bool:
+        """Say so also of what the dialect has a word for: a file by its address is none, and text is said as text."""
+        if isinstance(shown, File):
+            kinds = self._compat.files
+            if shown.url is not None or text_of(shown) is not None or not (kinds is None or shown.media_type in kinds):
+                return False
+        return super()._takes(shown)
 
     def _encode_answer(self, message: AssistantMessage) -> bytes:
         """Return an assistant's message."""
@@ -235,7 +249,7 @@ class ChatCompletionsModel(HttpModel):
 
 
 _Encoded: TypeAlias = tuple[bytes, tuple[bytes, ...]]
-"""A message's JSON, and that of the images that follow once all results of its batch are there."""
+"""A message's JSON, and that of the images and files that follow once all results of its batch are there."""
 
 
 _Encoder: TypeAlias = Callable[[Message], _Encoded]
@@ -244,18 +258,18 @@ _Encoder: TypeAlias = Callable[[Message], _Encoded]
 def _joined(encoded: _Encoder, messages: Sequence[Message]) -> list[bytes]:
     """Return the JSON of each message that is sent; *encoded* makes it once, however many requests it is in."""
     chunks: list[bytes] = []
-    pictures: list[bytes] = []
+    waiting: list[bytes] = []
     for message in paired(messages):
-        chunk, images = encoded(message)
-        if pictures and type(message) is not ToolMessage:
-            chunks.append(_pictures(pictures))
-            pictures = []
+        chunk, shown = encoded(message)
+        if waiting and type(message) is not ToolMessage:
+            chunks.append(_showing(waiting))
+            waiting = []
         if chunk:
             chunks.append(chunk)
-        if images:
-            pictures += images
-    if pictures:
-        chunks.append(_pictures(pictures))
+        if shown:
+            waiting += shown
+    if waiting:
+        chunks.append(_showing(waiting))
     return chunks
 
 
@@ -268,25 +282,28 @@ def _tool(tool: ToolSpec) -> bytes:
 
 
 def _content(parts: Sequence[Part]) -> str | list[object]:
-    """Return the content of *parts*, a string unless there are images in it."""
-    if not any(isinstance(part, Image) for part in parts):
+    """Return the content of *parts*, a string unless there are images or files in it."""
+    if not any(isinstance(part, Image | File) for part in parts):
         return plain_text(parts)
     content: list[object] = []
     for part in parts:
-        if isinstance(part, Image):
-            content.append(_image(part))
+        if isinstance(part, Image | File):
+            content.append(_shown(part))
         elif isinstance(part, Text) and part.text.strip():
             content.append({"type": "text", "text": part.text})
     return content
 
 
-def _image(image: Image) -> dict[str, object]:
-    url = image.url if image.url is not None else f"data:{image.media_type};base64,{image.data}"
-    return {"type": "image_url", "image_url": {"url": url}}
+def _shown(part: Image | File) -> dict[str, object]:
+    if isinstance(part, Image):
+        return {"type": "image_url", "image_url": {"url": data_url(part) if part.url is None else part.url}}
+    if part.id is not None:
+        return {"type": "file", "file": {"file_id": part.id}}
+    return {"type": "file", "file": {"filename": file_name(part), "file_data": data_url(part)}}
 
 
-def _pictures(images: list[bytes]) -> bytes:
-    return b'{"role":"user","content":[' + b",".join(images) + b"]}"
+def _showing(parts: list[bytes]) -> bytes:
+    return b'{"role":"user","content":[' + b",".join(parts) + b"]}"
 
 
 class _Answer(Answer):

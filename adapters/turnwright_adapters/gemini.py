@@ -12,10 +12,11 @@ from typing import Final, Literal, TypeAlias
 import httpx
 import msgspec
 
-from turnwright.context.history import EARLIER, EMPTY_RESULT, fitted, paired
+from turnwright.context.history import EARLIER, paired
 from turnwright.errors import ModelError
 from turnwright.messages import (
     AssistantMessage,
+    File,
     Image,
     Message,
     Part,
@@ -31,7 +32,6 @@ from turnwright.messages import (
 from turnwright.ports import ModelRequest
 from turnwright.tools import ToolSpec
 from turnwright_adapters._wire import (
-    ONLY_IMAGES,
     Answer,
     ApiKey,
     HttpModel,
@@ -48,9 +48,9 @@ from turnwright_adapters._wire import (
     gemini_thinking,
     is_own_call_id,
     options_of,
-    plain_text,
     prompted,
     provider_error,
+    result_text,
     string,
     table,
     tables,
@@ -75,7 +75,8 @@ class GeminiModel(HttpModel):
     somebody watches it. *output* says when the model takes a JSON Schema for its answer, which older ones do not beside
     tools; when it does not, the schema is put into the instruction. Options are those of `generationConfig`, in
     Google's words or in everybody's (`max_tokens`, `top_p`, `stop`, ...), or members of the request such as
-    `safetySettings`. Signatures go back to the provider whose name is *provider* only.
+    `safetySettings`. Signatures go back to the provider whose name is *provider* only. *modalities* is what the model
+    takes in, of `text`, `image`, `audio`, `video` and `file`: words stand for what it does not. None is all.
 
     One object serves any number of runs at a time, on any number of event loops one after another. A *client* that
     was given is never closed; one of our own closes with its event loop, or by `aclose`.
@@ -94,6 +95,7 @@ class GeminiModel(HttpModel):
         timeouts: Timeouts = Timeouts(),  # noqa: B008 - a frozen value is a safe default
         stream: bool | None = None,
         output: Literal["always", "without_tools", "never"] = "without_tools",
+        modalities: Iterable[str] | None = None,
     ) -> None:
         super().__init__(
             model,
@@ -104,6 +106,7 @@ class GeminiModel(HttpModel):
             client=client,
             timeouts=timeouts,
             stream=stream,
+            modalities=modalities,
         )
         self._bearer = bearer
         self._output = output
@@ -165,15 +168,15 @@ class GeminiModel(HttpModel):
             elif parts:
                 contents.append((role, [*parts]))
 
-        pictures: list[bytes] = []
+        waiting: list[bytes] = []
         for message in paired(messages):
-            role, parts, images = self._messages.of(message, self._encode)
+            role, parts, shown = self._messages.of(message, self._encode)
             if role != "function":
-                add("user", pictures)
-                pictures = []
+                add("user", waiting)
+                waiting = []
             add(role, parts)
-            pictures.extend(images)
-        add("user", pictures)
+            waiting.extend(shown)
+        add("user", waiting)
         if not contents or contents[0][0] == "model":
             contents.insert(0, ("user", [_text(EARLIER)]))
         return [
@@ -182,22 +185,41 @@ class GeminiModel(HttpModel):
         ]
 
     def _encode(self, message: Message) -> _Content:
-        match fitted(message, provider=self.provider):
+        match self._fitted(message):
             case None:
                 return "model", (), ()
             case UserMessage() as message:
-                return "user", tuple(_parts(message.parts)), ()
+                return "user", tuple(self._parts(message.parts)), ()
             case ToolMessage() as message:
-                images = [_image(part) for part in message.parts if isinstance(part, Image)]
-                text = plain_text(message.parts) or (ONLY_IMAGES if images else EMPTY_RESULT)
                 result = {
                     **_id(message.call_id),
                     "name": wire_name(message.name),
-                    "response": {"error" if message.is_error else "output": text},
+                    "response": {"error" if message.is_error else "output": result_text(message.parts)},
                 }
-                return "function", (encode({"functionResponse": result}),), tuple(images)
+                shown = [part for part in message.parts if isinstance(part, Image | File)]
+                return "function", (encode({"functionResponse": result}),), tuple(self._parts(shown))
             case AssistantMessage() as message:
                 return "model", tuple(self._answer_parts(message)), ()
+
+    def _parts(self, parts: Sequence[Part]) -> list[bytes]:
+        sent: list[bytes] = []
+        for part in parts:
+            match part:
+                case Text() if part.text.strip():
+                    sent.append(_text(part.text))
+                case Image() | File() if part.data is not None:
+                    sent.append(encode({"inlineData": {"mimeType": part.media_type, "data": part.data}}))
+                case Image() | File():
+                    sent.append(encode({"fileData": {"mimeType": part.media_type, "fileUri": self._uri(part)}}))
+                case _:
+                    pass
+        return sent
+
+    def _uri(self, shown: Image | File) -> str | None:
+        """Return where *shown* is; a file of the provider's has its address under its name, `files/...`."""
+        if isinstance(shown, Image) or shown.id is None:
+            return shown.url
+        return shown.id if "://" in shown.id else self._at(f"/files/{shown.id.removeprefix('files/')}")
 
     @staticmethod
     def _answer_parts(message: AssistantMessage) -> list[bytes]:
@@ -224,7 +246,7 @@ class GeminiModel(HttpModel):
 
 
 _Content: TypeAlias = tuple[str, tuple[bytes, ...], tuple[bytes, ...]]
-"""A message's role, its parts in JSON, and the images that follow once all results of its batch are there."""
+"""A message's role, its parts in JSON, and the images and files that follow once all results of its batch are there."""
 
 _MEMBERS: Final = frozenset({"safetySettings", "cachedContent", "labels", "serviceTier", "modelArmorConfig"})
 
@@ -316,27 +338,8 @@ def _taken(schema: object) -> object:
     return taken
 
 
-def _parts(parts: Sequence[Part]) -> list[bytes]:
-    sent: list[bytes] = []
-    for part in parts:
-        match part:
-            case Text() if part.text.strip():
-                sent.append(_text(part.text))
-            case Image():
-                sent.append(_image(part))
-            case _:
-                pass
-    return sent
-
-
 def _text(text: str) -> bytes:
     return encode({"text": text})
-
-
-def _image(image: Image) -> bytes:
-    if image.url is not None:
-        return encode({"fileData": {"mimeType": image.media_type, "fileUri": image.url}})
-    return encode({"inlineData": {"mimeType": image.media_type, "data": image.data}})
 
 
 class _Answer(Answer):

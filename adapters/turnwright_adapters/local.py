@@ -77,7 +77,11 @@ class LocalModel:
                 await self._stop()
                 self._server = server = await asyncio.to_thread(_serve, self._weights, self._ready_within)
                 self._chat = ChatCompletionsModel(
-                    "local", base_url=f"{server.address}/v1", api_key=server.key, tool_mode="constrained"
+                    "local",
+                    base_url=f"{server.address}/v1",
+                    api_key=server.key,
+                    tool_mode="constrained",
+                    modalities=["text"],
                 )
             return self._chat
 

@@ -21,6 +21,7 @@ from turnwright.deltas import AttemptReset
 from turnwright.errors import ModelError, ModelErrorKind
 from turnwright.messages import (
     AssistantMessage,
+    File,
     Image,
     Message,
     Part,
@@ -258,7 +259,7 @@ class _Rebuilt(Answer):
 
     def __init__(self, request: ModelRequest, provider: str) -> None:
         super().__init__(request, ToolNames(()), provider)
-        self._blocks: dict[int, Words | Call | Image] = {}
+        self._blocks: dict[int, Words | Call | Image | File] = {}
         self._order: list[int] | None = None
         self._last = 0
         self._end: dict[str, object] = {}
@@ -305,12 +306,8 @@ class _Rebuilt(Answer):
                 self._argue(payload)
             case ("toolcall", _, "end"):
                 self._end_call(payload)
-            case ("image", _, ""):
-                image = table(payload.get("image"))
-                self._put(
-                    payload,
-                    Image(string(image.get("mediaType")) or "", string(image.get("data")), string(image.get("url"))),
-                )
+            case (("image" | "file"), _, ""):
+                self._put(payload, _shown(kind, table(payload.get(kind))))
             case ("usage", _, ""):
                 self._take_usage(payload.get("usage"))
             case ("reset", _, ""):
@@ -349,13 +346,13 @@ class _Rebuilt(Answer):
         told: Kind = "reasoning" if kind == "thinking_start" else "refusal" if frame.get("refusal") else "text"
         self._put(frame, Words(told))
 
-    def _put(self, frame: dict[str, object], block: Words | Call | Image) -> None:
+    def _put(self, frame: dict[str, object], block: Words | Call | Image | File) -> None:
         index = _index(frame)
         if index is None or index in self._blocks or len(self._blocks) >= MOST_BLOCKS:
             raise self._broken(frame, "cannot be a new block")
         self._blocks[index] = block
 
-    def _block(self, frame: dict[str, object]) -> Words | Call | Image | None:
+    def _block(self, frame: dict[str, object]) -> Words | Call | Image | File | None:
         index = _index(frame)
         return None if index is None else self._blocks.get(index)
 
@@ -445,9 +442,9 @@ class _Rebuilt(Answer):
         return ModelError("malformed", f"{self._provider}: the frame {place} {what}", retryable=True)
 
 
-def _part(block: Words | Call | Image) -> Part:
+def _part(block: Words | Call | Image | File) -> Part:
     match block:
-        case Image():
+        case Image() | File():
             return block
         case Call():
             return ToolCall(block.id, block.name, block.arguments, block.signature or None)
@@ -457,6 +454,13 @@ def _part(block: Words | Call | Image) -> Part:
             return Refusal(block.text)
         case Words():
             return Text(block.text, block.signature or None)
+
+
+def _shown(kind: str, told: dict[str, object]) -> Image | File:
+    media_type, data, url = string(told.get("mediaType")) or "", string(told.get("data")), string(told.get("url"))
+    if kind == "image":
+        return Image(media_type, data, url)
+    return File(media_type, data, url, string(told.get("id")), string(told.get("name")))
 
 
 def _index(frame: dict[str, object]) -> int | None:

@@ -28,6 +28,7 @@ from turnwright.errors import InvalidValue, MissingExtra, ModelError
 from turnwright.messages import (
     NO_USAGE,
     AssistantMessage,
+    File,
     Image,
     Message,
     Part,
@@ -332,6 +333,7 @@ _NOT_FOR_CLIENTS: Final = re.compile(
 _PARTS: Final[dict[object, Callable[..., Part]]] = {
     "text": Text,
     "image": Image,
+    "file": File,
     "reasoning": Reasoning,
     "refusal": Refusal,
     "tool_call": ToolCall,
@@ -369,7 +371,7 @@ class _Block:
         self.pieces: list[str] = []
 
 
-_BlockKind: TypeAlias = Literal["text", "thinking", "toolcall", "image"]
+_BlockKind: TypeAlias = Literal["text", "thinking", "toolcall", "image", "file"]
 
 
 class _TooLarge(Exception):
@@ -504,14 +506,13 @@ class _Frames:
             kind, text = _content(part)
             block = told or self._begin(kind, getattr(part, "name", ""), refusal=type(part) is Refusal)
             order.append(block.index)
-            if isinstance(part, Image):
-                image = _given({"mediaType": part.media_type, "data": part.data, "url": part.url})
-                self._put("image", contentIndex=block.index, image=image)
+            if isinstance(part, Image | File):
+                self._put(kind, contentIndex=block.index, **{kind: _shown(part)})
             start = sum(map(len, block.pieces))
             for place in range(start, len(text), PIECE):
                 self._put(f"{kind}_delta", contentIndex=block.index, delta=text[place : place + PIECE])
                 yield self.waiting()
-            if not isinstance(part, Image):
+            if not isinstance(part, Image | File):
                 self._put(f"{kind}_end", contentIndex=block.index, **_end(part))
             yield self.waiting()
         return order
@@ -527,7 +528,7 @@ class _Frames:
         self._blocks.append(block)
         if kind == "toolcall":
             self._put("toolcall_start", contentIndex=block.index, id=f"call_{block.index}", toolName=name)
-        elif kind != "image":
+        elif kind not in {"image", "file"}:
             self._put(f"{kind}_start", contentIndex=block.index, **({"refusal": True} if refusal else {}))
         return block
 
@@ -564,8 +565,14 @@ def _content(part: Part) -> tuple[_BlockKind, str]:
             return "thinking", part.text
         case ToolCall():
             return "toolcall", part.arguments
-        case Image():
-            return "image", ""
+        case Image() | File():
+            return part.type, ""
+
+
+def _shown(part: Image | File) -> dict[str, object]:
+    """Return *part* as its frame holds it."""
+    more = {"id": part.id, "name": part.name} if isinstance(part, File) else {}
+    return _given({"mediaType": part.media_type, "data": part.data, "url": part.url, **more})
 
 
 def _end(part: Text | Refusal | Reasoning | ToolCall) -> dict[str, object]:

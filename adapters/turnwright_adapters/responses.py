@@ -13,10 +13,11 @@ from typing import Final
 import httpx
 import msgspec
 
-from turnwright.context.history import EMPTY_MESSAGE, fitted, paired
+from turnwright.context.history import EMPTY_MESSAGE, paired
 from turnwright.errors import ModelError
 from turnwright.messages import (
     AssistantMessage,
+    File,
     Image,
     Message,
     Part,
@@ -45,7 +46,9 @@ from turnwright_adapters._wire import (
     call_id,
     check_choice,
     count,
+    data_url,
     encode,
+    file_name,
     is_object_text,
     openai_effort,
     options_of,
@@ -74,7 +77,8 @@ class ResponsesModel(HttpModel):
     if somebody watches it. *reasoning* says whether the model's reasoning is asked for in encrypted form, so that it
     can go back; models that do not reason refuse to be asked. None goes by the option `reasoning` and by the names of
     OpenAI's models. *strict_output* has the provider hold the answer to the schema, of which it takes a part only.
-    Reasoning goes back to the provider whose name is *provider* only.
+    Reasoning goes back to the provider whose name is *provider* only. *modalities* is what the model takes in, of
+    `text`, `image`, `audio`, `video` and `file`: words stand for what it does not. None is all.
 
     One object serves any number of runs at a time, on any number of event loops one after another. A *client* that
     was given is never closed; one of our own closes with its event loop, or by `aclose`.
@@ -93,6 +97,7 @@ class ResponsesModel(HttpModel):
         stream: bool | None = None,
         reasoning: bool | None = None,
         strict_output: bool = False,
+        modalities: Iterable[str] | None = None,
     ) -> None:
         super().__init__(
             model,
@@ -103,6 +108,7 @@ class ResponsesModel(HttpModel):
             client=client,
             timeouts=timeouts,
             stream=stream,
+            modalities=modalities,
         )
         self._url = self._at("/responses")
         self._reasoning = reasoning
@@ -169,7 +175,7 @@ class ResponsesModel(HttpModel):
         return items or [_says("user", EMPTY_MESSAGE)]
 
     def _encode(self, message: Message) -> tuple[bytes, ...]:
-        match fitted(message, provider=self.provider):
+        match self._fitted(message):
             case None:
                 return ()
             case UserMessage() as message:
@@ -226,8 +232,8 @@ def _thought(part: Reasoning) -> bytes:
 
 
 def _content(parts: Sequence[Part]) -> str | list[object]:
-    """Return the content of *parts*, a string unless there are images in it, empty if it says nothing."""
-    if not any(isinstance(part, Image) for part in parts):
+    """Return the content of *parts*, a string unless there are images or files in it, empty if it says nothing."""
+    if not any(isinstance(part, Image | File) for part in parts):
         return plain_text(parts)
     content: list[object] = []
     for part in parts:
@@ -235,11 +241,22 @@ def _content(parts: Sequence[Part]) -> str | list[object]:
             case Text() if part.text.strip():
                 content.append({"type": "input_text", "text": part.text})
             case Image():
-                url = part.url if part.url is not None else f"data:{part.media_type};base64,{part.data}"
+                url = data_url(part) if part.url is None else part.url
                 content.append({"type": "input_image", "image_url": url, "detail": "auto"})
+            case File():
+                content.append({"type": "input_file", **_source(part)})
             case _:
                 pass
     return content
+
+
+def _source(file: File) -> dict[str, object]:
+    """Return where *file* is. Its name goes with its data, and is refused beside an address or an id."""
+    if file.id is not None:
+        return {"file_id": file.id}
+    if file.url is not None:
+        return {"file_url": file.url}
+    return {"filename": file_name(file), "file_data": data_url(file)}
 
 
 class _Item:

@@ -30,7 +30,7 @@ from turnwright.facts import (
     TurnStarted,
 )
 from turnwright.inbox import Approve, Cancel, Deny, FollowUp, LateResult, Resolve, Steer, Word
-from turnwright.messages import Image, UserMessage
+from turnwright.messages import File, Image, UserMessage
 from turnwright.ports import Appended, Busy, Conflict, Fenced, Lease, State
 from turnwright_contracts.author import AT, AWKWARD, Author, told
 from turnwright_contracts.running import cut, scenario
@@ -49,7 +49,7 @@ WORDS: Final[tuple[Word, ...]] = (
     *[Resolve("r1:1.0", True, output) for output in ANSWERS],
     Cancel("enough", "ann"),
     Steer(UserMessage("left, please")),
-    FollowUp(UserMessage((Image("image/png", data="AAAA"),))),
+    FollowUp(UserMessage((Image("image/png", data="AAAA"), File("text/plain", data="AAAA", name="☃.txt")))),
     LateResult("r1:1.0", {"paid": True}),
 )
 """One word of every kind, with every answer that is false and yet an answer."""

@@ -15,6 +15,7 @@ from turnwright.values import frozen
 __all__ = [
     "NO_USAGE",
     "AssistantMessage",
+    "File",
     "Image",
     "Message",
     "Part",
@@ -52,6 +53,21 @@ class Image:
 
 
 @frozen
+class File:
+    """A document: *data* in base64, the *url* of one, or the *id* under which a provider has it; one of the three.
+
+    An id means something to the provider that gave it, and to no other. *name* is what people call the file.
+    """
+
+    media_type: str
+    data: str | None = field(default=None, repr=False)
+    url: str | None = None
+    id: str | None = None
+    name: str | None = None
+    type: Literal["file"] = field(default="file", init=False, repr=False)
+
+
+@frozen
 class Reasoning:
     """What the model thought. *signature* is opaque and goes back unchanged; *redacted* text is not readable."""
 
@@ -84,7 +100,7 @@ class ToolCall:
     type: Literal["tool_call"] = field(default="tool_call", init=False, repr=False)
 
 
-Part: TypeAlias = Text | Image | Reasoning | Refusal | ToolCall
+Part: TypeAlias = Text | Image | File | Reasoning | Refusal | ToolCall
 
 StopReason: TypeAlias = Literal["stop", "length", "tool_calls", "refusal", "content_filter", "error", "aborted"]
 """`error` and `aborted` are no answers of a model: they mark what a transcript shows of an attempt that failed."""
@@ -229,6 +245,9 @@ def flaw_of_parts(parts: Sequence[object]) -> str:
         for name, kinds in _shape(kind):
             if type(getattr(value, name)) not in kinds:
                 return f"{type(value).__name__}.{name} is {type(getattr(value, name)).__name__}"
+        sources = _SOURCES.get(kind, ())
+        if sources and len([name for name in sources if getattr(value, name) is not None]) != 1:
+            return f"{kind.__name__} has exactly one of {', '.join(sources)}"
     return ""
 
 
@@ -241,6 +260,7 @@ def _shape(kind: type) -> tuple[tuple[str, tuple[object, ...]], ...]:
 
 
 _STOP_REASONS: Final = frozenset(get_args(StopReason)) - {"error", "aborted"}
+_SOURCES: Final[dict[type, tuple[str, ...]]] = {Image: ("data", "url"), File: ("data", "url", "id")}
 _CHECKED: Final = frozenset([AssistantMessage, Usage, *get_args(Part)])
 
 

@@ -13,6 +13,7 @@ from tests.adapters.test_chat_requests import histories
 from turnwright.errors import ModelError
 from turnwright.messages import (
     AssistantMessage,
+    File,
     Image,
     Message,
     Part,
@@ -340,6 +341,63 @@ async def test_images_travel_by_value_and_by_address() -> None:
 
     assert sources == messages[0]["content"]
     assert sources == messages[2]["content"][0]["content"]  # type: ignore[index]
+
+
+@pytest.mark.promise("P-16", "I-01")
+async def test_files_travel_as_documents() -> None:
+    """In prompts and in results: PDF by value, by address and by id, text as text, and others in words."""
+    files = (
+        File("application/pdf", data="QQ==", name="a.pdf"),
+        File("application/pdf", url="https://x/y.pdf"),
+        File("application/pdf", id="file_1"),
+        File("text/markdown", data="IyBo", name="n.md"),
+        File("application/zip", id="file_2"),
+        File("text/html", url="https://x/y"),
+    )
+    documents: list[Object] = [
+        {
+            "type": "document",
+            "source": {"type": "base64", "media_type": "application/pdf", "data": "QQ=="},
+            "title": "a.pdf",
+        },
+        {"type": "document", "source": {"type": "url", "url": "https://x/y.pdf"}},
+        {"type": "document", "source": {"type": "file", "file_id": "file_1"}},
+        {
+            "type": "document",
+            "source": {"type": "text", "media_type": "text/plain", "data": "# h"},
+            "title": "n.md",
+        },
+        {"type": "text", "text": "(a file that this model cannot read)"},
+        {"type": "text", "text": "(the file https://x/y, which this model cannot read)"},
+    ]
+
+    messages = await CLAUDE.history(
+        "messages",
+        UserMessage(files),
+        AssistantMessage((ToolCall("t", "f", "{}"),)),
+        ToolMessage("t", "f", files),
+    )
+
+    assert documents == messages[0]["content"]
+    assert documents == messages[2]["content"][0]["content"]  # type: ignore[index]
+
+
+async def test_what_a_failed_call_shows_follows_all_results_of_its_batch() -> None:
+    """For an error is told in text alone, and nothing stands before a result."""
+    picture, calls = Image("image/png", data="QQ=="), [ToolCall("a", "f", "{}"), ToolCall("b", "f", "{}")]
+
+    messages = await CLAUDE.history(
+        "messages",
+        UserMessage("go"),
+        AssistantMessage(calls),
+        ToolMessage("a", "f", [picture], is_error=True),
+        ToolMessage("b", "f", "fine"),
+        UserMessage("and?"),
+    )
+
+    first, second, shown, last = messages[2]["content"]  # type: ignore[misc]
+    assert ("(see attached image)", True, "fine") == (first["content"], first["is_error"], second["content"])  # type: ignore[index]
+    assert ("image", "and?") == (shown["type"], last["text"])  # type: ignore[index]
 
 
 @pytest.mark.parametrize(

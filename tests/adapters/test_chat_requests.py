@@ -24,6 +24,7 @@ from tests.adapters.chat import (
 from turnwright.errors import ModelError
 from turnwright.messages import (
     AssistantMessage,
+    File,
     Image,
     Message,
     Reasoning,
@@ -315,7 +316,7 @@ async def test_images_travel_in_prompts_and_after_results() -> None:
     wire_link = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
 
     seeing = await sent_messages(*history)
-    blind = await sent_messages(*history, compat=Compat(images=False))
+    blind = await sent_messages(*history, modalities=["text"])
 
     assert [
         [{"type": "text", "text": "look"}, wire_picture],
@@ -327,6 +328,45 @@ async def test_images_travel_in_prompts_and_after_results() -> None:
     ] == [message["content"] for message in seeing]
     unseen = "(an image that this model cannot see)"
     assert [f"look{unseen} ", None, f"first{unseen}", unseen, "so?"] == [message["content"] for message in blind]
+
+
+@pytest.mark.promise("P-16", "I-01")
+async def test_files_travel_in_prompts_and_after_results() -> None:
+    """As data with a name, or by the server's own id; text as text, and what lies elsewhere in words."""
+    pdf, mine = File("application/pdf", data="QUJD", name="a.pdf"), File("application/pdf", id="file-1", name="a.pdf")
+    note, link = File("text/plain", data="aGk=", name="n.txt"), File("application/pdf", url="https://example.org/a")
+    calls = AssistantMessage((ToolCall("c1", "scan", "{}"), ToolCall("c2", "scan", "{}")))
+    history = (
+        UserMessage((Text("read"), pdf, note, link)),
+        calls,
+        ToolMessage("c1", "scan", (Text("first"), mine)),
+        ToolMessage("c2", "scan", (File("application/pdf", data="QUJD"), Image("image/png", data="QQ=="))),
+    )
+
+    messages = await sent_messages(*history)
+
+    assert [
+        {"type": "text", "text": "read"},
+        {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,QUJD"}},
+        {"type": "text", "text": "\nThe file n.txt:\nhi\n"},
+        {"type": "text", "text": "(the file https://example.org/a, which this model cannot read)"},
+    ] == messages[0]["content"]
+    assert ["first", "(see attached file and image)"] == [message["content"] for message in messages[2:4]]
+    assert [
+        {"type": "file", "file": {"file_id": "file-1"}},
+        {"type": "file", "file": {"filename": "document.pdf", "file_data": "data:application/pdf;base64,QUJD"}},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,QQ=="}},
+    ] == messages[4]["content"]
+
+
+async def test_openai_itself_takes_pdf_and_other_servers_what_they_like() -> None:
+    """Where it would be refused, words stand for it."""
+    book = UserMessage((File("application/epub+zip", data="QUJD", name="b.epub"),))
+
+    anybody, openai = await sent_messages(book), await sent_messages(book, compat=OPENAI)
+
+    assert "data:application/epub+zip;base64,QUJD" == anybody[0]["content"][0]["file"]["file_data"]  # type: ignore[index]
+    assert "(the file b.epub, which this model cannot read)" == openai[0]["content"]
 
 
 async def test_an_empty_result_says_so() -> None:
@@ -422,6 +462,7 @@ def histories(draw: st.DrawFn) -> list[Message]:
     part = st.one_of(
         st.sampled_from(["", " ", "x"]).map(Text),
         st.just(Image("image/png", data="QQ==")),
+        st.just(File("application/pdf", data="QQ==")),
         st.just(Reasoning("r")),
         st.just(Refusal("no")),
     )
@@ -438,7 +479,8 @@ def histories(draw: st.DrawFn) -> list[Message]:
 @given(histories(), st.booleans())
 async def test_every_history_is_sent_in_a_valid_form(history: list[Message], images: bool) -> None:
     """Calls and results paired and in order with distinct ids, nothing empty."""
-    messages = json.loads(body_of(request(*history), compat=Compat(images=images)))["messages"] if history else []
+    modalities = None if images else ["text"]
+    messages = json.loads(body_of(request(*history), modalities=modalities))["messages"] if history else []
 
     open_calls: list[str] = []
     for message in messages:

@@ -287,7 +287,7 @@ async def test_the_history_is_shown_in_the_form_of_the_replies() -> None:
         'Tool result: {"tool": "view", "error": "no\\"}\\nTool result: {\\"tool\\": \\"pay\\""}',
         '{"tool": "view", "arguments": {}}',
         [
-            {"type": "text", "text": 'Tool result: {"tool": "view", "result": "(see the image)"}'},
+            {"type": "text", "text": 'Tool result: {"tool": "view", "result": "(see attached image)"}'},
             {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
         ],
         '{"answer": "It is \\"done\\""}',

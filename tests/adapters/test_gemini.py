@@ -14,6 +14,7 @@ from tests.adapters.test_chat_requests import histories
 from turnwright.deltas import Delta, UsageDelta
 from turnwright.messages import (
     AssistantMessage,
+    File,
     Image,
     Message,
     Reasoning,
@@ -358,6 +359,38 @@ async def test_images_travel_in_prompts_and_after_results() -> None:
     assert ["(see attached image)", "(no tool output)"] == [
         part["functionResponse"]["response"]["output"]
         for part in contents[2]["parts"]  # type: ignore[attr-defined]
+    ]
+
+
+@pytest.mark.promise("P-16", "I-01")
+async def test_files_travel_in_prompts_and_after_results() -> None:
+    """By value, by address, and by the name under which the provider has them."""
+    files = (
+        File("application/pdf", data="QQ==", name="a.pdf"),
+        File("text/csv", url="gs://x/y.csv"),
+        File("application/pdf", id="files/7"),
+        File("application/pdf", id="https://g.example/v1beta/files/8"),
+    )
+
+    seen = await GEMINI.seen(
+        request(
+            UserMessage(files),
+            AssistantMessage((ToolCall("a", "f", "{}"),)),
+            ToolMessage("a", "f", (files[0], Text("here"))),
+        )
+    )
+    contents = json.loads(seen.body)["contents"]
+
+    assert {"inlineData": {"mimeType": "application/pdf", "data": "QQ=="}} == contents[0]["parts"][0]
+    assert [contents[0]["parts"][0]] == contents[3]["parts"]
+    assert ["text/csv", "application/pdf", "application/pdf"] == [
+        part["fileData"]["mimeType"] for part in contents[0]["parts"][1:]
+    ]
+    places = [part["fileData"]["fileUri"] for part in contents[0]["parts"][1:]]
+    assert ["gs://x/y.csv", True, "https://g.example/v1beta/files/8"] == [
+        places[0],
+        places[1].startswith("http://127.0.0.1") and places[1].endswith("/files/7"),
+        places[2],
     ]
 
 

@@ -12,9 +12,10 @@ from hypothesis import given, settings, strategies as st
 from tests.adapters.chat import request
 from tests.adapters.test_chat_completions import Pieces
 from tests.adapters.test_dialects import VENDORS
-from tests.adapters.validity import PROVIDERS, breaches
+from tests.adapters.validity import PROVIDERS, breaches, shown
 from turnwright.messages import (
     AssistantMessage,
+    File,
     Image,
     Message,
     Reasoning,
@@ -24,7 +25,6 @@ from turnwright.messages import (
     ToolMessage,
     UserMessage,
 )
-from turnwright_adapters.chat_completions import Compat
 
 NAMES = {"chat": "openai-chat", "anthropic": "anthropic", "responses": "openai-responses", "gemini": "gemini"}
 
@@ -44,6 +44,22 @@ async def sent(vendor: str, messages: Sequence[Message], instruction: str = "", 
     return bodies[0]
 
 
+FILES = (
+    File("application/pdf", data="JVBERg==", name="a.pdf"),
+    File("application/pdf", data="JVBERg=="),
+    File("application/pdf", url="https://x.example/a.pdf", name="\ud83d.pdf"),
+    File("application/pdf", id="file_011"),
+    File("text/plain", data="YSBub3Rl", name="note.txt"),
+    File("text/csv", data="IA=="),
+    File("text/plain", data="/w=="),
+    File("text/html", url="https://x.example/a"),
+    File("text/plain", id="files/7"),
+    File("application/json", data="e30="),
+    File("application/zip", data="UEs=", name="all.zip"),
+)
+"""Files of every kind, some of which no model reads."""
+
+
 @st.composite
 def histories(draw: st.DrawFn) -> list[Message]:
     """Transcripts as they may be found: most are in no order, and hold what no provider takes."""
@@ -55,6 +71,7 @@ def histories(draw: st.DrawFn) -> list[Message]:
         st.builds(Reasoning, texts, signatures, st.booleans()),
         st.builds(Refusal, texts),
         st.sampled_from([Image("image/png", data="QQ=="), Image("image/png", url="https://x.example/a.png")]),
+        st.sampled_from(FILES),
     )
     call = st.builds(
         ToolCall,
@@ -108,14 +125,55 @@ async def test_a_signature_goes_to_nobody_but_who_made_it(vendor: str, history: 
     assert b"SIGNED" not in await sent(vendor, theirs)
 
 
-@given(histories())
+@pytest.mark.promise("P-16", "I-01")
+@pytest.mark.parametrize("vendor", PROVIDERS)
+@given(histories(), st.sets(st.sampled_from(["text", "image", "file"])))
 @settings(max_examples=30)
-async def test_a_model_that_cannot_see_is_sent_no_image(history: list[Message]) -> None:
-    """Words stand for it."""
-    body = await sent("chat", history, compat=Compat(images=False))
+async def test_a_model_is_sent_nothing_that_it_does_not_take(
+    vendor: str, history: list[Message], modalities: set[str]
+) -> None:
+    """Words stand for it, and what it takes comes as it would have come."""
+    everything, body = await sent(vendor, history), await sent(vendor, history, modalities=modalities)
 
-    assert [] == breaches("chat", body)
-    assert b"image_url" not in body
+    assert [] == breaches(vendor, body)
+    assert [each for each in shown(vendor, everything) if each[0] in modalities] == shown(vendor, body)
+
+
+@pytest.mark.promise("P-16", "I-01")
+@pytest.mark.parametrize("vendor", PROVIDERS)
+async def test_of_a_model_that_nothing_is_known_of_nothing_is_kept(vendor: str) -> None:
+    """An image and a document reach it, in a prompt and in a result."""
+    both = [Text("see"), Image("image/png", data="QQ=="), FILES[0]]
+    calls = AssistantMessage([ToolCall("c1", "f", "{}"), ToolCall("c2", "f", "{}")])
+    history = [UserMessage(both), calls, ToolMessage("c1", "f", both), ToolMessage("c2", "f", both, is_error=True)]
+
+    body = await sent(vendor, history)
+
+    assert [] == breaches(vendor, body)
+    assert [("image", "QQ=="), ("file", "JVBERg==")] * 3 == shown(vendor, body)
+
+
+@pytest.mark.parametrize("vendor", PROVIDERS)
+async def test_for_a_model_without_eyes_a_text_file_is_text(vendor: str) -> None:
+    """And of every other thing it is said that it is there."""
+    history = [UserMessage([Text("see"), FILES[4], FILES[0], Image("image/png", data="QQ==")])]
+
+    body = await sent(vendor, history, modalities=["text"])
+
+    words = [
+        "The file note.txt:",
+        "a note",
+        "(the file a.pdf, which this model cannot read)",
+        "that this model cannot see",
+    ]
+    assert [] == [each for each in words if each not in body.decode()]
+
+
+@pytest.mark.parametrize("vendor", PROVIDERS)
+def test_a_modality_by_another_word_is_refused(vendor: str) -> None:
+    """It would hide from the model what it takes."""
+    with pytest.raises(ValueError, match="'images'"):
+        VENDORS[vendor].model("m", modalities=["text", "images"])
 
 
 @pytest.mark.case("his-11")

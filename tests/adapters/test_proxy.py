@@ -15,7 +15,7 @@ from tests.adapters.chat import as_json, tool
 from tests.adapters.proxying import TOKEN, frames, proxy_of, request
 from turnwright.deltas import AttemptReset, Delta, TextDelta, ToolCallDelta, UsageDelta
 from turnwright.errors import ModelError
-from turnwright.messages import AssistantMessage, Image, Message, Reasoning, Refusal, Text, ToolCall, Usage
+from turnwright.messages import AssistantMessage, File, Image, Message, Reasoning, Refusal, Text, ToolCall, Usage
 from turnwright.ports import ModelRequest
 from turnwright.testing.byte_server import ByteServer, RawReply, SeenRequest
 from turnwright_adapters._wire import ServerSentEvent
@@ -158,6 +158,7 @@ async def test_the_message_is_rebuilt_from_its_pieces() -> None:
         {"type": "toolcall_delta", "contentIndex": 3, "delta": "{}"},
         {"type": "toolcall_end", "contentIndex": 3, "toolCall": {"id": "c1", "name": "add", "signature": "s2"}},
         {"type": "image", "contentIndex": 2, "image": {"mediaType": "image/png", "data": "aGk="}},
+        {"type": "file", "contentIndex": 4, "file": {"mediaType": "application/pdf", "id": "f1", "name": "a.pdf"}},
         {"type": "usage", "usage": USED},
         end,
     )
@@ -171,6 +172,7 @@ async def test_the_message_is_rebuilt_from_its_pieces() -> None:
                 Text("ok"),
                 Image("image/png", data="aGk="),
                 ToolCall("c1", "add", "{}", "s2"),
+                File("application/pdf", id="f1", name="a.pdf"),
             ),
             "tool_calls",
             USAGE,

@@ -22,6 +22,7 @@ from turnwright.deltas import AttemptReset, Delta, ReasoningDelta, TextDelta, To
 from turnwright.errors import ModelError
 from turnwright.messages import (
     AssistantMessage,
+    File,
     Image,
     Message,
     Part,
@@ -92,7 +93,7 @@ parts: st.SearchStrategy[Part] = st.one_of(
     st.builds(Reasoning, words, marks, st.booleans()),
     st.builds(Refusal, words),
     st.builds(ToolCall, st.sampled_from(("c1", "c2")), st.sampled_from(("add", "pay")), words, marks),
-    st.just(Image("image/png", data="aGk=")),
+    st.sampled_from([Image("image/png", data="aGk="), File("text/plain", url="x", name="y"), File("a/b", id="z")]),
 )
 usages = st.builds(Usage, *[st.integers(0, 2**53)] * 7)
 reasons: st.SearchStrategy[StopReason] = st.sampled_from(("stop", "length", "tool_calls", "refusal", "content_filter"))

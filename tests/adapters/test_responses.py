@@ -12,6 +12,7 @@ from tests.adapters.dialects import Dialect, events
 from tests.adapters.test_chat_requests import histories
 from turnwright.messages import (
     AssistantMessage,
+    File,
     Image,
     Message,
     Reasoning,
@@ -457,6 +458,33 @@ async def test_images_travel_in_prompts_and_in_results() -> None:
 
     assert [{"type": "input_text", "text": "see"}, *pictures] == items[0]["content"]
     assert pictures == items[2]["output"]
+
+
+@pytest.mark.promise("P-16", "I-01")
+async def test_files_travel_in_prompts_and_in_results() -> None:
+    """By value with a name, and by address or id without one."""
+    files = (
+        File("application/pdf", data="QQ==", name="a.pdf"),
+        File("text/plain", data="aGk="),
+        File("application/pdf", url="https://x/y.pdf", name="y.pdf"),
+        File("application/pdf", id="file-1", name="z.pdf"),
+    )
+    inputs = [
+        {"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,QQ=="},
+        {"type": "input_file", "filename": "document.txt", "file_data": "data:text/plain;base64,aGk="},
+        {"type": "input_file", "file_url": "https://x/y.pdf"},
+        {"type": "input_file", "file_id": "file-1"},
+    ]
+
+    items = await OPENAI.history(
+        "input",
+        UserMessage((Text("read"), *files)),
+        AssistantMessage((ToolCall("c", "f", "{}"),)),
+        ToolMessage("c", "f", files),
+    )
+
+    assert [{"type": "input_text", "text": "read"}, *inputs] == items[0]["content"]
+    assert inputs == items[2]["output"]
 
 
 async def test_usage_is_told_in_our_terms() -> None:

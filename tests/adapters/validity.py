@@ -39,6 +39,81 @@ def _blank(value: object) -> bool:
     return not isinstance(value, str) or not value.strip()
 
 
+def shown(provider: str, body: bytes) -> list[tuple[str, str]]:
+    """Give the images and files in *body*, as `image` or `file` and what tells where they are, in their order."""
+    return list(_shown(provider, json.loads(body)))
+
+
+def _shown(provider: str, value: object) -> Iterator[tuple[str, str]]:
+    if isinstance(value, list):
+        for each in value:
+            yield from _shown(provider, each)
+    if isinstance(value, dict):
+        if (found := SHOWN[provider](value)) is not None:
+            yield found
+        for each in value.values():
+            yield from _shown(provider, each)
+
+
+def _chat_shown(value: Object) -> tuple[str, str] | None:
+    match value:
+        case {"type": "image_url", "image_url": {"url": str(url)}}:
+            return "image", _value(url)
+        case {"type": "file", "file": {"file_data": str(source)} | {"file_id": str(source)}}:
+            return "file", _value(source)
+    return None
+
+
+def _anthropic_shown(value: Object) -> tuple[str, str] | None:
+    match value:
+        case {"type": "image" | "document" as kind, "source": dict(source)}:
+            where = next(_text(source[name]) for name in ("data", "url", "file_id") if name in source)
+            return "image" if kind == "image" else "file", where
+    return None
+
+
+def _responses_shown(value: Object) -> tuple[str, str] | None:
+    match value:
+        case {"type": "input_image", "image_url": str(url)}:
+            return "image", _value(url)
+        case {"type": "input_file"}:
+            return "file", _value(next(_text(value[name]) for name in SOURCES if name in value))
+    return None
+
+
+def _gemini_shown(value: Object) -> tuple[str, str] | None:
+    match value:
+        case {"inlineData": {"mimeType": str(kind), "data": str(where)}}:
+            return _kind(kind), where
+        case {"fileData": {"mimeType": str(kind), "fileUri": str(where)}}:
+            return _kind(kind), where
+    return None
+
+
+def _kind(media_type: str) -> str:
+    return "image" if media_type.startswith("image/") else "file"
+
+
+def _value(url: str) -> str:
+    """What a data URL holds; any other is itself."""
+    return url.partition(";base64,")[2] if url.startswith("data:") else url
+
+
+SOURCES = ("file_data", "file_url", "file_id")
+DATA = re.compile(r"data:[^;,]+;base64,.*")
+
+
+def _misplaced(file: Mapping[str, object]) -> Iterator[str]:
+    """OpenAI: one source, a name beside data and beside nothing else ("mutually exclusive parameters")."""
+    sources = [name for name in SOURCES if file.get(name) is not None]
+    if len(sources) != 1:
+        yield f"a file with {sources or 'nothing in it'}"
+    if ("filename" in file) != ("file_data" in file) or file.get("filename") == "":
+        yield "a filename without data, or data without a filename"
+    if not DATA.fullmatch(str(file.get("file_data", "data:a/b;base64,"))):
+        yield "data that is no data URL"
+
+
 def _is_object(text: object) -> bool:
     try:
         return isinstance(text, str) and isinstance(json.loads(text), dict)
@@ -74,9 +149,17 @@ def chat(body: Mapping[str, object]) -> Iterator[str]:
                 yield f"a call that is none: {function}"
         if isinstance(content, list):
             if role != "user":
-                yield f"images from {role}"
+                yield f"images or files from {role}"
             if not content or any([_blank(part.get("text", "x")) for part in _objects(content)]):
                 yield "a blank part"
+            for part in _objects(content):
+                if part["type"] not in {"text", "image_url", "file"}:
+                    yield f"a part of the kind {part['type']}"
+                elif part["type"] == "file":
+                    assert isinstance(part["file"], dict)
+                    yield from _misplaced(part["file"])
+                    if "file_url" in part["file"]:
+                        yield "a file by its address"
         elif _blank(content) and not (role == "assistant" and calls):
             yield f"a blank message of {role}"
     if waiting:
@@ -114,6 +197,10 @@ def anthropic(body: Mapping[str, object]) -> Iterator[str]:
             texts = [each for each in [block, *(inner if isinstance(inner, list) else [])] if each["type"] == "text"]
             if any([_blank(each["text"]) for each in texts]) or inner == "":
                 yield "text content blocks must contain non-whitespace text"
+            for each in [block, *(_objects(inner) if isinstance(inner, list) else [])]:
+                yield from _undocumented(each)
+            if block.get("is_error") and isinstance(inner, list) and any(each["type"] != "text" for each in inner):
+                yield "all content must be type `text` if `is_error` is true"
             if block["type"] == "thinking" and not block.get("signature"):
                 yield "a thought without a signature"
         if turn["role"] == "assistant" and blocks and blocks[-1]["type"] in {"thinking", "redacted_thinking"}:
@@ -127,6 +214,20 @@ def anthropic(body: Mapping[str, object]) -> Iterator[str]:
         and _text(last.get("text", "")) != _text(last.get("text", "")).rstrip()
     ):
         yield "final assistant content cannot end with trailing whitespace"
+
+
+def _undocumented(block: Mapping[str, object]) -> Iterator[str]:
+    """Name what is wrong with a document: it is PDF or plain text, and what is fetched is PDF."""
+    if block["type"] == "document":
+        match block["source"]:
+            case {"type": "base64", "media_type": "application/pdf", "data": str()}:
+                pass
+            case {"type": "text", "media_type": "text/plain", "data": str(text)} if text.strip():
+                pass
+            case {"type": "url", "url": str()} | {"type": "file", "file_id": str()}:
+                pass
+            case source:
+                yield f"a document that is none: {source}"
 
 
 def responses(body: Mapping[str, object]) -> Iterator[str]:
@@ -150,6 +251,7 @@ def responses(body: Mapping[str, object]) -> Iterator[str]:
                     waiting.remove(item["call_id"])
                 if not item["output"]:
                     yield "a blank output"
+                yield from _input(item["output"])
             case "reasoning":
                 if not item.get("encrypted_content"):
                     yield "reasoning that is not stored and not sealed"
@@ -161,10 +263,24 @@ def responses(body: Mapping[str, object]) -> Iterator[str]:
                     yield "calls without an output before the user"
                 if not content or (isinstance(content, str) and _blank(content)):
                     yield f"a blank message of {item['role']}"
+                yield from _input(content)
     if waiting:
         yield "calls without an output at the end"
     if not items:
         yield "no input"
+
+
+def _input(content: object) -> Iterator[str]:
+    for part in _objects(content) if isinstance(content, list) else []:
+        match part["type"]:
+            case "input_text" if not _blank(part["text"]):
+                pass
+            case "input_image" if part.get("image_url"):
+                pass
+            case "input_file":
+                yield from _misplaced(part)
+            case _:
+                yield f"an input that is none: {part}"
 
 
 def gemini(body: Mapping[str, object]) -> Iterator[str]:
@@ -191,6 +307,10 @@ def gemini(body: Mapping[str, object]) -> Iterator[str]:
                 yield f"a part of no kind: {part}"
             if "text" in part and _blank(part["text"]) and not part.get("thoughtSignature"):
                 yield "a blank part"
+            if "inlineData" in part and part["inlineData"].keys() != {"mimeType", "data"}:  # type: ignore[attr-defined]
+                yield "inline data without its type, or without data"
+            if "fileData" in part and part["fileData"].keys() != {"mimeType", "fileUri"}:  # type: ignore[attr-defined]
+                yield "a file without its type, or without an address"
     if open_calls:
         yield "calls without a response at the end"
 
@@ -205,5 +325,11 @@ RULES: Mapping[str, Callable[[Mapping[str, object]], Iterator[str]]] = {
     "anthropic": anthropic,
     "responses": responses,
     "gemini": gemini,
+}
+SHOWN: Mapping[str, Callable[[Object], tuple[str, str] | None]] = {
+    "chat": _chat_shown,
+    "anthropic": _anthropic_shown,
+    "responses": _responses_shown,
+    "gemini": _gemini_shown,
 }
 PROVIDERS: Sequence[str] = tuple(RULES)

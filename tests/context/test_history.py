@@ -4,23 +4,37 @@ from __future__ import annotations
 
 import pytest
 from attrs import evolve as replace
-from hypothesis import given
+from hypothesis import given, strategies as st
 
 from tests.adapters.test_histories import histories
 from turnwright.agent import Agent
-from turnwright.context.history import NO_IMAGE, fitted, paired, repaired
+from turnwright.context.history import NO_FILE, NO_IMAGE, fitted, paired, repaired
 from turnwright.lifecycle import MessageEnd
-from turnwright.messages import AssistantMessage, Image, Message, Reasoning, Text, ToolCall, ToolMessage, UserMessage
+from turnwright.messages import (
+    AssistantMessage,
+    File,
+    Image,
+    Message,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
 from turnwright.testing import ScriptedModel, text
 from turnwright.testing.strategies import transcripts
 
 
-@given(histories())
-def test_what_was_repaired_needs_no_repair(history: list[Message]) -> None:
+@given(histories(), st.sets(st.sampled_from(["image", "file"])))
+def test_what_was_repaired_needs_no_repair(history: list[Message], taken: set[str]) -> None:
     """A second repair changes nothing."""
-    once = list(repaired(history, apart=True, provider="anthropic", images=False))
 
-    assert once == list(repaired(once, apart=True, provider="anthropic", images=False))
+    def takes(shown: Image | File) -> bool:
+        return shown.type in taken
+
+    once = list(repaired(history, apart=True, provider="anthropic", takes=takes))
+
+    assert once == list(repaired(once, apart=True, provider="anthropic", takes=takes))
 
 
 @given(transcripts())
@@ -74,9 +88,29 @@ def test_blank_text_between_words_stays_between_them() -> None:
 
 def test_a_run_of_images_has_one_placeholder() -> None:
     """For a model that cannot see them."""
-    image = Image("image/png", data="QQ==")
+    image, other = Image("image/png", data="QQ=="), Image("image/png", url="https://x.example/a.png")
+    message = UserMessage([Text("see"), image, other])
 
-    assert UserMessage([Text("see"), Text(NO_IMAGE)]) == fitted(UserMessage([Text("see"), image, image]), images=False)
+    assert UserMessage([Text("see"), Text(NO_IMAGE)]) == fitted(message, takes=lambda _: False)
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        (File("application/pdf", data="JVBERg==", name="a.pdf"), "(the file a.pdf, which this model cannot read)"),
+        (File("text/plain", url="https://x/a"), "(the file https://x/a, which this model cannot read)"),
+        (File("application/pdf", id="file_1"), NO_FILE),
+        (File("text/plain", data="w7w=", name="\ud83d"), "\nThe file \ufffd:\nü\n"),
+        (File("text/plain; charset=utf-8", data="YQ=="), "\nThe file:\na\n"),
+        (File("application/ld+json", data="e30="), "\nThe file:\n{}\n"),
+        (File("text/plain", data="/w=="), NO_FILE),
+        (File("text/plain", data="no base64"), NO_FILE),
+        (File("application/jsonlines", data="e30="), NO_FILE),
+    ],
+)
+def test_the_words_for_a_file_are_its_text_or_that_it_is_there(file: File, words: str) -> None:
+    """Text needs nobody who reads files."""
+    assert UserMessage([Text(words)]) == fitted(UserMessage([file]), takes=lambda _: False)
 
 
 @pytest.mark.case("his-10")

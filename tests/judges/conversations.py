@@ -6,7 +6,17 @@ from typing import Final
 
 from tests.adapters.chat import request, tool
 from turnwright.definition import OutputSpec
-from turnwright.messages import AssistantMessage, Image, Reasoning, Refusal, Text, ToolCall, ToolMessage, UserMessage
+from turnwright.messages import (
+    AssistantMessage,
+    File,
+    Image,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
 from turnwright.ports import ModelRequest
 
 PIXEL: Final = "R0lGODlhAQABAIAAABAgMEBQYCwAAAAAAQABAAACAkQBADs="
@@ -39,6 +49,14 @@ PICTURES: Final = [
     Image("image/gif", data=PIXEL),
     Image("image/png", url="https://example.com/a.png"),
 ]
+PAPERS: Final = [
+    Text("What is in these?"),
+    File("application/pdf", data="JVBERi0xLjQ=", name="a.pdf"),
+    File("application/pdf", url="https://example.com/b.pdf", name="b.pdf"),
+    File("application/pdf", id="file_1"),
+    File("text/plain", data="YSBub3Rl", name="note.txt"),
+    File("application/zip", data="UEs=", name="all.zip"),
+]
 OPTIONS: Final = {"temperature": 0, "max_tokens": 500, "top_p": 0.5}
 
 
@@ -68,6 +86,15 @@ def conversations(provider: str) -> dict[str, ModelRequest]:
         "calls at once": request(*TWO_CALLS, tools=(WEATHER,)),
         "calls of tools that are gone": request(*TWO_CALLS),
         "images": request(UserMessage(PICTURES)),
+        "files": request(UserMessage(PAPERS)),
+        "files as results": request(
+            UserMessage("scan"),
+            AssistantMessage([ToolCall("c1", "scanner", "{}"), ToolCall("c2", "scanner", "{}")], "tool_calls"),
+            ToolMessage("c1", "scanner", PAPERS),
+            ToolMessage("c2", "scanner", PAPERS[1:2], is_error=True),
+            UserMessage("well?"),
+            tools=(tool("scanner"),),
+        ),
         "an image as a result": request(
             UserMessage("look"),
             AssistantMessage([ToolCall("c1", "camera", "{}")], "tool_calls"),

@@ -17,11 +17,10 @@ from turnwright_adapters._wire.thinking import (
     openai_effort,
     refuses_sampling,
 )
-from turnwright_adapters._wire.words import ONLY_IMAGES, plain_text, prompted
+from turnwright_adapters._wire.words import data_url, file_name, plain_text, prompted, result_text
 
 __all__ = [
     "LEAST_THOUGHT",
-    "ONLY_IMAGES",
     "Answer",
     "ApiKey",
     "Call",
@@ -40,8 +39,10 @@ __all__ = [
     "claude_thinking",
     "closed_form",
     "count",
+    "data_url",
     "decode",
     "encode",
+    "file_name",
     "gemini_thinking",
     "is_object_text",
     "is_own_call_id",
@@ -51,6 +52,7 @@ __all__ = [
     "prompted",
     "provider_error",
     "refuses_sampling",
+    "result_text",
     "retry_after",
     "string",
     "table",

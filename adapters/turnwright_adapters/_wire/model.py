@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Self
+from collections.abc import Iterable, Mapping
+from typing import Final, Self
 
 import httpx
 
+from turnwright.context.history import fitted
 from turnwright.errors import ModelError
-from turnwright.messages import AssistantMessage
+from turnwright.messages import AssistantMessage, File, Image, Message
 from turnwright.ports import ModelRequest
 from turnwright_adapters._wire.answer import Answer
 from turnwright_adapters._wire.exchange import ApiKey, Http, Timeouts, authorization, wire_headers
@@ -19,7 +20,8 @@ class HttpModel:
     """A model behind HTTP.
 
     One object serves any number of runs at a time, on any number of event loops one after another. A *client* that
-    was given is never closed; one of our own closes with its event loop, or by `aclose`.
+    was given is never closed; one of our own closes with its event loop, or by `aclose`. *modalities* is what the
+    model takes in, of `MODALITIES`; None is not known, and then it is taken to take them all.
     """
 
     def __init__(
@@ -33,12 +35,14 @@ class HttpModel:
         client: httpx.AsyncClient | None,
         timeouts: Timeouts,
         stream: bool | None,
+        modalities: Iterable[str] | None = None,
     ) -> None:
         url = httpx.URL(base_url)
         if url.scheme not in {"http", "https"} or not url.host:
             raise ValueError("base_url must be an http or https URL such as https://api.openai.com/v1")
         self.model = model
         self.provider = provider
+        self.modalities = None if modalities is None else _known(modalities)
         self._base = url.copy_with(path=url.path.rstrip("/"))
         self._headers = wire_headers(headers)
         self._key = api_key if callable(api_key) or api_key is None else lambda: api_key
@@ -70,6 +74,14 @@ class HttpModel:
                 return False
             case _:
                 return request.on_delta is not None if self._stream is None else self._stream
+
+    def _fitted(self, message: Message) -> Message | None:
+        """Return *message* as this model may be sent it, None if there is nothing to send of it."""
+        return fitted(message, provider=self.provider, takes=self._takes)
+
+    def _takes(self, shown: Image | File) -> bool:
+        """Say whether the model takes *shown* as it is, and the dialect has a word for it."""
+        return self.modalities is None or shown.type in self.modalities
 
     def _credentials(self, key: str) -> dict[str, str]:
         return {"authorization": f"Bearer {key}"}
@@ -103,6 +115,17 @@ class HttpModel:
         except ModelError as error:
             error.partial = answer.so_far()
             raise
+
+
+MODALITIES: Final = frozenset({"text", "image", "audio", "video", "file"})
+"""The words for what a model may take in, as a model card has them."""
+
+
+def _known(modalities: Iterable[str]) -> frozenset[str]:
+    words = frozenset([modalities] if isinstance(modalities, str) else modalities)
+    if unknown := words - MODALITIES:
+        raise ValueError(f"modalities are among {', '.join(sorted(MODALITIES))}, not {min(unknown)!r:.80}")
+    return words
 
 
 def _headers_of(request: ModelRequest) -> dict[str, str | None]:

@@ -1,7 +1,8 @@
 """What a model is sent of a history. Rule: it is valid for every provider, and nothing stored changes.
 
     paired      over all messages: each call has its one result right after it, and what is no answer is left out
-    fitted      of one message: nothing empty, no half characters, nobody else's signatures, no images for the blind
+    fitted      of one message: nothing empty, no half characters, nobody else's signatures, no images for the blind,
+                no files for who cannot read them
     repaired    both
 
 Most messages are sound, and a sound one is given as it is, the same object: so what was made of it can be remembered.
@@ -9,8 +10,10 @@ Most messages are sound, and a sound one is given as it is, the same object: so 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+import re
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, TypeAlias
 
 from attrs import evolve as replace
 
@@ -18,6 +21,7 @@ from turnwright.canonical import well_formed
 from turnwright.context.remembered import Remembered
 from turnwright.messages import (
     AssistantMessage,
+    File,
     Image,
     Message,
     Part,
@@ -28,22 +32,39 @@ from turnwright.messages import (
     ToolMessage,
 )
 
-__all__ = ["EARLIER", "EMPTY_MESSAGE", "EMPTY_RESULT", "LOST_RESULT", "NO_IMAGE", "fitted", "paired", "repaired"]
+__all__ = [
+    "EARLIER",
+    "EMPTY_MESSAGE",
+    "EMPTY_RESULT",
+    "LOST_RESULT",
+    "NO_FILE",
+    "NO_IMAGE",
+    "Takes",
+    "fitted",
+    "paired",
+    "repaired",
+    "text_of",
+]
 
 LOST_RESULT: Final = "(no result was recorded; the call may or may not have run)"
 EMPTY_MESSAGE: Final = "(empty message)"
 EMPTY_RESULT: Final = "(no tool output)"
 NO_IMAGE: Final = "(an image that this model cannot see)"
+NO_FILE: Final = "(a file that this model cannot read)"
 EARLIER: Final = "(the conversation goes on)"
 """What stands before an answer that a history begins with, for providers that want a user to begin."""
 
 
+Takes: TypeAlias = Callable[[Image | File], bool]
+"""Says whether a model is sent an image or a file as it is."""
+
+
 def repaired(
-    messages: Iterable[Message], *, apart: bool = False, provider: str | None = None, images: bool = True
+    messages: Iterable[Message], *, apart: bool = False, provider: str | None = None, takes: Takes | None = None
 ) -> Iterator[Message]:
     """Give *messages* as a model may be sent them: `paired`, and each of them `fitted`."""
     for message in paired(messages, apart=apart):
-        if (fit := fitted(message, provider=provider, images=images)) is not None:
+        if (fit := fitted(message, provider=provider, takes=takes)) is not None:
             yield fit
 
 
@@ -145,12 +166,13 @@ def _distinct_ids(given: Sequence[str], taken: dict[str, int]) -> list[str]:
     return ids
 
 
-def fitted(message: Message, *, provider: str | None = None, images: bool = True) -> Message | None:
+def fitted(message: Message, *, provider: str | None = None, takes: Takes | None = None) -> Message | None:
     """Return *message* as it may be sent, itself if nothing is wrong with it, None if there is nothing to send of it.
 
     Signatures are opaque and good for nobody but the provider that made them: those of another than *provider* are
-    taken off, and thoughts that nobody can read without them are left out. With *images* false, words stand for a run
-    of images. A person's message and a result always say something, if only that they are empty; an answer of thoughts
+    taken off, and thoughts that nobody can read without them are left out. For an image or a file that the model does
+    not *takes*, words stand: the text of a file that holds text, else that it is there, once for a run of them. None
+    takes all. A person's message and a result always say something, if only that they are empty; an answer of thoughts
     alone says nothing.
     """
     parts: list[Part] = []
@@ -164,8 +186,8 @@ def fitted(message: Message, *, provider: str | None = None, images: bool = True
         for part in message.parts:
             if isinstance(part, Text):
                 _add(parts, _unsigned(part))  # only a model signs
-            elif isinstance(part, Image):
-                _add_image(parts, part, shown=images)
+            elif isinstance(part, Image | File):
+                _add_shown(parts, part, takes)
         if not parts:
             parts.append(Text(EMPTY_RESULT if isinstance(message, ToolMessage) else EMPTY_MESSAGE))
     same = len(parts) == len(message.parts) and all([a is b for a, b in zip(parts, message.parts, strict=True)])
@@ -178,7 +200,7 @@ def _add(parts: list[Part], part: Part) -> None:
         case ToolCall():
             arguments = well_formed(part.arguments)
             parts.append(part if arguments is part.arguments else replace(part, arguments=arguments))
-        case Image():  # no model's answer holds one that could be sent back
+        case Image() | File():  # no model's answer holds one that could be sent back
             pass
         case Refusal() if not part.text.strip():
             pass
@@ -191,14 +213,32 @@ def _add(parts: list[Part], part: Part) -> None:
             parts.append(part if text is part.text else replace(part, text=text))
 
 
-def _add_image(parts: list[Part], image: Image, *, shown: bool) -> None:
-    if shown:
-        parts.append(image)
-    elif not parts or parts[-1] is not _PLACEHOLDER:
-        parts.append(_PLACEHOLDER)
+def _add_shown(parts: list[Part], shown: Image | File, takes: Takes | None) -> None:
+    part = shown if takes is None or takes(shown) else _in_words(shown)
+    if part is shown or parts[-1:] != [part]:
+        parts.append(part)
 
 
-_PLACEHOLDER: Final = Text(NO_IMAGE)
+def _in_words(shown: Image | File) -> Text:
+    if isinstance(shown, Image):
+        return Text(NO_IMAGE)
+    name = well_formed(shown.name or shown.url or "")
+    if (text := text_of(shown)) is not None:
+        return Text(f"\nThe file{name and ' '}{name}:\n{text}\n")
+    return Text(f"(the file {name}, which this model cannot read)" if name else NO_FILE)
+
+
+def text_of(file: File) -> str | None:
+    """Return the text that *file* holds, None if it holds none, is not here, or cannot be read as UTF-8."""
+    if file.data is None or not _TEXTUAL.match(file.media_type):
+        return None
+    try:
+        return b64decode(file.data, validate=True).decode()
+    except ValueError:
+        return None
+
+
+_TEXTUAL: Final = re.compile(r"text/|application/(?:[\w.-]+\+)?(?:json|xml|yaml|toml)\b", re.ASCII | re.IGNORECASE)
 
 
 def _unsigned(part: Part) -> Part:

@@ -10,6 +10,7 @@ which tell *effect* of every execution. Needs `pip install 'turnwright[testing]'
 from __future__ import annotations
 
 import asyncio
+from base64 import b64encode
 from collections.abc import Callable
 from functools import cache
 from types import NoneType
@@ -25,6 +26,8 @@ from turnwright.errors import ModelErrorKind
 from turnwright.inbox import Approve, Cancel, Deny, FollowUp, LateResult, Resolve, Steer, Withdraw, Word
 from turnwright.messages import (
     AssistantMessage,
+    File,
+    Image,
     Message,
     Part,
     Reasoning,
@@ -47,6 +50,8 @@ __all__ = [
     "decisions",
     "every_fact",
     "fact_of",
+    "files",
+    "images",
     "json_values",
     "model_failures",
     "replies",
@@ -218,8 +223,8 @@ def chunkings() -> st.SearchStrategy[int | None]:
 
 
 def transcripts() -> st.SearchStrategy[list[Message]]:
-    """Valid transcripts: each answer's calls are followed by their results, in order."""
-    users = st.text(min_size=1, max_size=8).map(lambda said: [UserMessage(said)])
+    """Valid transcripts, with images and files: each answer's calls are followed by their results, in order."""
+    users = st.text(min_size=1, max_size=8).flatmap(_shown).map(lambda parts: [UserMessage(parts)])
     turns = replies(
         (ToolSketch("add"), ToolSketch("pay")),
     ).flatmap(lambda answer: st.tuples(st.just(answer), *[_results(each) for each in answer.calls]))
@@ -231,7 +236,36 @@ def transcripts() -> st.SearchStrategy[list[Message]]:
 
 
 def _results(call: ToolCall) -> st.SearchStrategy[ToolMessage]:
-    return st.builds(ToolMessage, st.just(call.id), st.just(call.name), st.text(max_size=8), st.booleans())
+    said = st.text(max_size=8).flatmap(_shown)
+    return st.builds(ToolMessage, st.just(call.id), st.just(call.name), said, st.booleans())
+
+
+def _shown(said: str) -> st.SearchStrategy[tuple[Part, ...]]:
+    shown: st.SearchStrategy[list[Image | File]] = st.lists(images() | files(), min_size=1, max_size=2)
+    return st.just((Text(said),)) | shown.map(lambda more: (Text(said), *more))
+
+
+@cache
+def images() -> st.SearchStrategy[Image]:
+    """Images by value and by address."""
+    kinds = st.sampled_from(("image/png", "image/gif"))
+    return st.builds(Image, kinds, data=_base64()) | st.builds(Image, kinds, url=st.text(max_size=12))
+
+
+@cache
+def files() -> st.SearchStrategy[File]:
+    """Files by value, by address and by the id that a provider gave: of text, of pages, of anything."""
+    kinds = st.sampled_from(("application/pdf", "text/plain", "application/zip"))
+    names, places = st.none() | st.text(max_size=8), st.text(max_size=12)
+    return (
+        st.builds(File, kinds, data=_base64(), name=names)
+        | st.builds(File, kinds, url=places, name=names)
+        | st.builds(File, kinds, id=places, name=names)
+    )
+
+
+def _base64() -> st.SearchStrategy[str]:
+    return st.binary(max_size=9).map(lambda data: b64encode(data).decode())
 
 
 def decisions() -> st.SearchStrategy[Decision]:
@@ -284,6 +318,8 @@ def _of(declared: object) -> st.SearchStrategy[object]:
     """Values of a type that a fact may hold, read from its annotations as they are written."""
     if declared in _PLAIN:
         return _PLAIN[declared]
+    if declared in (Image, File):
+        return images() if declared is Image else files()
     if get_origin(declared) is Literal:
         return st.sampled_from(get_args(declared))
     if get_origin(declared) is tuple:
