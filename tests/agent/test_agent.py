@@ -13,7 +13,7 @@ from tests.laws.test_balance import unbalanced
 from turnwright import AgentError, ModelError, tool
 from turnwright.agent import Agent, QueueMode, Signal
 from turnwright.lifecycle import LifecycleEvent
-from turnwright.messages import AssistantMessage, Image, Message, Text, UserMessage
+from turnwright.messages import AssistantMessage, File, Image, Message, Text, UserMessage
 from turnwright.outcomes import Completed
 from turnwright.ports import ModelRequest
 from turnwright.testing import ScriptedModel, call, text
@@ -52,16 +52,16 @@ def at(kind: str, do: object, times: int = 1) -> object:
 
 @pytest.mark.promise("P-01")
 async def test_a_prompt_is_text_or_a_message_or_several() -> None:
-    """Text comes with its images, messages are taken as they are, and the transcript grows by all of it."""
-    picture = Image("image/png", data="aGk=")
+    """Text comes with its images and files, messages are as they are, and the transcript grows by all of it."""
+    picture, paper = Image("image/png", data="aGk="), File("application/pdf", data="aGk=", name="a.pdf")
     agent = Agent(ScriptedModel([text("1"), text("2"), text("3")]))
 
-    outcome = await agent.prompt("one", [picture])
+    outcome = await agent.prompt("one", [picture, paper])
     await agent.prompt(UserMessage("two"))
     await agent.prompt([UserMessage("three"), UserMessage("four")])
 
     assert isinstance(outcome, Completed)
-    assert ("1", "stop", (Text("one"), picture)) == (
+    assert ("1", "stop", (Text("one"), picture, paper)) == (
         outcome.output,
         getattr(outcome.transcript[-1], "stop_reason", ""),
         agent.state.messages[0].parts,

@@ -13,7 +13,7 @@ from tests.laws.test_balance import unbalanced
 from turnwright import Block, Limits, ModelError, Ports, Rewrite, ToolContext, ToolOutput, tool
 from turnwright.agent import Agent, NextTurn, Signal, ToolCallContext, TurnContext
 from turnwright.lifecycle import ToolExecutionEnd, ToolExecutionStart
-from turnwright.messages import AssistantMessage, Image, Message, Text, ToolCall, ToolMessage, UserMessage
+from turnwright.messages import AssistantMessage, File, Image, Message, Text, ToolCall, ToolMessage, UserMessage
 from turnwright.ports import ModelRequest
 from turnwright.testing import ScriptedModel, call, text
 
@@ -401,23 +401,24 @@ async def test_a_tool_that_cancels_itself_or_is_late_by_its_own_clock_is_an_erro
 
 
 @pytest.mark.promise("I-01")
-async def test_images_travel_in_prompts_in_the_queue_and_in_results() -> None:
+async def test_images_and_files_travel_in_prompts_in_the_queue_and_in_results() -> None:
     """B19: each arrives at the model as it was given."""
-    picture = Image("image/png", data="aGk=")
+    picture, paper = Image("image/png", data="aGk="), File("application/pdf", id="f1")
 
     @tool(replay="safe")
     async def draw() -> ToolOutput:
         """Draw."""
-        return ToolOutput([Text("here"), picture])
+        return ToolOutput([Text("here"), picture, paper])
 
     model = ScriptedModel([call("draw"), text("nice"), text("again")])
     agent = Agent(model, tools=[draw])
-    agent.follow_up(UserMessage((Text("and this"), picture)))
+    agent.follow_up(UserMessage((Text("and this"), paper)))
 
-    await agent.prompt("look", [picture])
+    await agent.prompt("look", [picture, paper])
 
     shown = [[part.type for part in message.parts] for message in model.requests[-1].messages]
-    assert [["text", "image"], ["tool_call"], ["text", "image"], ["text"], ["text", "image"]] == shown
+    both = ["text", "image", "file"]
+    assert [both, ["tool_call"], both, ["text"], ["text", "file"]] == shown
 
 
 # --- requests

@@ -171,6 +171,8 @@ def test_commands_tell_of_the_conversation_and_change_it(
         ("/image", "no path"),
         ("/image notes.txt what", "'notes.txt' is no picture by its name"),
         ("/image gone.png", "gone.png: No such file"),
+        ("/file", "what 'no path' holds is not told by its name"),
+        ("/file gone.pdf sum up", "gone.pdf: No such file"),
         ("/model nowhere:x", "nowhere"),
     ],
 )
@@ -205,6 +207,32 @@ def test_a_picture_is_shown_by_its_path(
     data = base64.b64encode(path.read_bytes()).decode()
     assert (0, True) == (code, f"data:image/png;base64,{data}" in json.dumps(seen))
     assert "who is this?" in json.dumps(seen)
+
+
+@pytest.mark.promise("I-01")
+def test_a_document_is_given_by_its_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The model gets its bytes, its name and the words beside it; of a text its text."""
+    (tmp_path / "bill.pdf").write_bytes(b"%PDF-1.4 bill")
+    (tmp_path / "note.txt").write_text("call ada", encoding="utf-8")
+    seen: list[object] = []
+
+    def answer(messages: Messages) -> Iterator[str]:
+        seen.append(messages[-1]["content"])
+        yield "a bill"
+
+    with serving(answer) as url:
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        code = script(monkeypatch, f"/file {tmp_path / 'bill.pdf'} what is due?", f"/file {tmp_path / 'note.txt'}")
+
+    bill = base64.b64encode(b"%PDF-1.4 bill").decode()
+    assert 0 == code
+    assert [
+        [
+            {"type": "text", "text": "what is due?"},
+            {"type": "file", "file": {"filename": "bill.pdf", "file_data": f"data:application/pdf;base64,{bill}"}},
+        ],
+        "What is this?\nThe file note.txt:\ncall ada\n",
+    ] == seen
 
 
 @pytest.mark.usefixtures("conversing")

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from hypothesis import assume, given, strategies as st
 
+from turnwright import journal
 from turnwright.facts import ModelAnswered
 from turnwright.messages import (
     NO_USAGE,
     AssistantMessage,
+    File,
+    Image,
     Message,
     Text,
     ToolCall,
@@ -19,8 +23,9 @@ from turnwright.messages import (
     Usage,
     UserMessage,
     flaw,
+    flaw_of_parts,
 )
-from turnwright.testing.strategies import fact_of, transcripts
+from turnwright.testing.strategies import fact_of, files, images, transcripts
 
 counts = st.builds(Usage, *[st.integers(0, 2**40)] * 7)
 
@@ -104,3 +109,29 @@ def test_an_answer_of_the_declared_shape_has_no_flaw(answered: ModelAnswered) ->
     assume(answered.message.stop_reason not in ("error", "aborted"))  # these are not for a model to say
 
     assert "" == flaw(answered.message)
+
+
+@given(images() | files())
+def test_an_image_or_a_file_is_a_value_that_json_holds(shown: Image | File) -> None:
+    """It is equal to what is read of it, without a flaw, and shows nobody what it holds."""
+    told = msgspec.to_builtins([shown])
+
+    assert (shown,) == journal.parts_of(told)
+    assert "" == flaw_of_parts([shown])
+    assert "data=" not in repr(shown)
+
+
+@pytest.mark.parametrize(
+    ("shown", "wrong"),
+    [
+        (Image("image/png"), "Image has exactly one of data, url"),
+        (Image("image/png", "QQ==", "https://x/a.png"), "Image has exactly one of data, url"),
+        (File("application/pdf"), "File has exactly one of data, url, id"),
+        (File("application/pdf", url="https://x/a.pdf", id="file_1"), "File has exactly one of data, url, id"),
+        (File("application/pdf", data=b"%PDF"), "File.data is bytes"),  # type: ignore[arg-type]
+        (File(None, id="file_1"), "File.media_type is NoneType"),  # type: ignore[arg-type]
+    ],
+)
+def test_an_image_or_a_file_is_in_one_place(shown: Image | File, wrong: str) -> None:
+    """What is nowhere, or in two places, is no part that could be sent."""
+    assert wrong == flaw_of_parts([shown])

@@ -11,7 +11,7 @@ from turnwright import AgentDefinition, Completed, ModelError, Outcome, Ports, S
 from turnwright.errors import PortError
 from turnwright.lifecycle import ToolExecutionUpdate
 from turnwright.memory import MemoryIdempotency
-from turnwright.messages import AssistantMessage, Image, Reasoning, Text, ToolCall, ToolMessage, Usage, flaw
+from turnwright.messages import AssistantMessage, File, Image, Reasoning, Text, ToolCall, ToolMessage, Usage, flaw
 from turnwright.ports import Begun, Denied, Reserved
 from turnwright.streaming import stream_agent
 from turnwright.testing import ScriptedModel, call, fails, text
@@ -111,7 +111,8 @@ class _Junky:
 
 def test_a_sound_answer_has_no_flaw() -> None:
     """Every part and every optional field may be there."""
-    parts = (Reasoning("hm", "sig", redacted=True), Text("a"), Image("image/png", url="x"), ToolCall("", "f", "{"))
+    shown = (Image("image/png", url="x"), File("a/b", id="f1", name="c"))
+    parts = (Reasoning("hm", "sig", redacted=True), Text("a"), *shown, ToolCall("", "f", "{"))
 
     assert "" == flaw(AssistantMessage(parts, "tool_calls", Usage(1, 2), "m", "p", "r", "raw"))
 

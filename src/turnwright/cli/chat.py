@@ -38,7 +38,7 @@ from turnwright.definition import AgentDefinition
 from turnwright.errors import AgentError
 from turnwright.inbox import Approve, Deny
 from turnwright.lifecycle import LifecycleEvent, MessageUpdate
-from turnwright.messages import NO_USAGE, Image, Usage
+from turnwright.messages import NO_USAGE, File, Image, Usage
 from turnwright.outcomes import Outcome, Pending
 from turnwright.ports import Decision
 from turnwright.wiring import Ports
@@ -49,6 +49,7 @@ HINT: Final = "Ctrl-C interrupts an answer; /exit or Ctrl-D ends the conversatio
 HELP: Final = """\
 /continue            go on without saying anything, also after a failure
 /image PATH [TEXT]   show a picture, with a word on it
+/file PATH [TEXT]    give a document to read, such as a PDF, with a word on it
 /model NAME          let another model answer, as with -m
 /tools               what the model may call
 /usage               what was used so far
@@ -56,7 +57,7 @@ HELP: Final = """\
 /exit                end the conversation
 A line that is typed while the agent works steers it."""
 BYTES: Final = 20_000_000
-"""The largest picture."""
+"""The largest picture or document."""
 
 
 @frozen(kw_only=True)
@@ -216,9 +217,10 @@ class Conversation:
         match command:
             case "/continue":
                 return self._agent.continue_()
-            case "/image":
+            case "/image" | "/file":
                 path, _, words = rest.partition(" ")
-                return self._agent.prompt(words.strip() or "What is this?", [_image(path)])
+                shown = _image(path) if command == "/image" else _file(path)
+                return self._agent.prompt(words.strip() or "What is this?", [shown])
             case "/model" if rest:
                 answers = Answers(name=rest, record=None, replay=None)
                 name, self._agent.state.model = choose(answers, None, loop=self._loop, screen=self._screen)
@@ -263,6 +265,17 @@ def _image(path: str) -> Image:
     kind, _ = mimetypes.guess_type(path)
     if kind is None or not kind.startswith("image/"):
         raise CommandError(f"{path or 'no path'!r} is no picture by its name; give a file such as photo.png")
+    return Image(kind, data=_base64(path))
+
+
+def _file(path: str) -> File:
+    kind, _ = mimetypes.guess_type(path)
+    if kind is None:
+        raise CommandError(f"what {path or 'no path'!r} holds is not told by its name; give a file such as report.pdf")
+    return File(kind, data=_base64(path), name=Path(path).name)
+
+
+def _base64(path: str) -> str:
     try:
         with Path(path).open("rb") as file:
             data = file.read(BYTES + 1)
@@ -270,7 +283,7 @@ def _image(path: str) -> Image:
         raise CommandError(f"{path}: {error.strerror or error}") from error
     if len(data) > BYTES:
         raise CommandError(f"{path}: larger than {BYTES:,} bytes")
-    return Image(kind, data=base64.b64encode(data).decode())
+    return base64.b64encode(data).decode()
 
 
 def _read(screen: Screen, *, attentive: bool) -> str | None:
