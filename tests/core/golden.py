@@ -26,6 +26,7 @@ from turnwright import (
     ModelError,
     Ports,
     RunCall,
+    ToolOutput,
     TurnView,
     journal,
     resume_agent,
@@ -36,7 +37,7 @@ from turnwright.errors import PortError
 from turnwright.evidence import Entry
 from turnwright.facts import Fact
 from turnwright.inbox import Cancel, FollowUp, LateResult, Steer
-from turnwright.messages import AssistantMessage, Refusal, Text, ToolCall, UserMessage
+from turnwright.messages import AssistantMessage, File, Image, Part, Refusal, Text, ToolCall, UserMessage
 from turnwright.ports import Append
 from turnwright.state import RunState, fold
 from turnwright.testing import FixedClock, Reply, ScriptedModel, SequentialIds, call, fails, text
@@ -82,6 +83,20 @@ async def _carrier(key: str) -> Happened:
 async def ship(parcel: int) -> str:
     """Ship a parcel; the carrier can be asked."""
     return "shipped"
+
+
+BILL = File("application/pdf", data="JVBERi0xLjQ=", name="bill.pdf")
+
+
+@tool(replay="safe")
+async def scan(page: int) -> ToolOutput:
+    """Scan a page."""
+    return ToolOutput([Text(f"page {page}"), Image("image/png", data="iVBORw=="), BILL])
+
+
+def with_the_bill(said: str) -> Sequence[Part]:
+    """Say it, and show the bill."""
+    return Text(said), BILL
 
 
 def politely(output: str, calls: Sequence[RunCall]) -> str | None:
@@ -354,6 +369,18 @@ async def steered() -> Stage:
     await stage.ports.state.post(RUN, Steer(UserMessage("hurry")))
     await stage.ports.state.post(RUN, FollowUp(UserMessage("thanks")))
     await stage.go_on(_0=YES)
+    return stage
+
+
+@story
+async def files() -> Stage:
+    """Files and images came in: with the question, as a result, and while the run waited."""
+    agent = AgentDefinition(name="reader", instruction="Do it.", tools=[scan, pay], render=with_the_bill)
+    stage = Stage([call("scan", page=1), call("pay", cents=5)], text("read"), agent=agent)
+    await stage.run()
+    shown = (File("text/plain", id="file_7"), File("text/csv", url="https://example.org/a.csv"))
+    await stage.ports.state.post(RUN, Steer(UserMessage(shown)))
+    await stage.go_on(_1=YES)
     return stage
 
 
