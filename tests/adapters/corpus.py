@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from random import Random
 
@@ -12,6 +13,8 @@ from tests.adapters import test_anthropic as claude, test_gemini as gemini, test
 from tests.adapters.chat import Object, call_chunk, chunk, sse
 from tests.adapters.dialects import events
 from tests.adapters.test_dialects import Vendor
+from turnwright import AgentDefinition, ToolOutput, tool
+from turnwright.messages import File, Image, Part, Text
 from turnwright_adapters.anthropic import AnthropicModel
 from turnwright_adapters.chat_completions import ChatCompletionsModel
 from turnwright_adapters.gemini import GeminiModel
@@ -61,6 +64,33 @@ def _turn(dice: Random, *, calls: int) -> Turn:
 
 def _words(dice: Random) -> str:
     return "w" + "".join(dice.choices(WORDS, k=dice.randint(0, 6)))
+
+
+def shown(number: int, place: str) -> list[Image | File]:
+    """Up to two images and documents, by value and by address, that go with *place* in that conversation."""
+    dice = Random(f"{number} {place}")
+    data = b64encode(dice.randbytes(dice.randint(1, 40))).decode()
+    kinds = [
+        Image("image/png", data=data),
+        Image("image/gif", url=f"https://example.org/{dice.randrange(99)}.gif"),
+        File("application/pdf", data=data, name=dice.choice([None, "Zürich 🌧.pdf", "a.pdf"])),
+        File("application/pdf", id=f"file_{dice.randrange(99)}"),
+    ]
+    return dice.choices(kinds, k=dice.randint(0, 2))
+
+
+def forecaster(number: int) -> AgentDefinition[str, str]:
+    """The agent of the conversation: it is given images and documents with the question, and with every result."""
+
+    @tool
+    async def weather(place: str) -> ToolOutput:
+        """The weather at a place."""
+        return ToolOutput([Text(f"rain at {place}"), *shown(number, place)])
+
+    def render(question: str) -> Sequence[Part]:
+        return Text(question), *shown(number, "")
+
+    return AgentDefinition(name="forecaster", instruction="Be brief.", tools=[weather], render=render)
 
 
 def vendors(number: int) -> dict[str, Vendor]:

@@ -9,10 +9,13 @@ from random import Random
 import pytest
 from attrs import evolve as replace
 
-from tests.adapters.corpus import conversation, vendors
+from tests.adapters import validity
+from tests.adapters.corpus import conversation, forecaster, shown, vendors
 from tests.adapters.test_dialects import plainly, play
 from turnwright.messages import (
     AssistantMessage,
+    File,
+    Image,
     Message,
     Part,
     Reasoning,
@@ -35,17 +38,27 @@ def chunkings(number: int, longest: int) -> list[Sequence[int]]:
 
 
 async def agrees(number: int) -> None:
-    """One transcript, one output and one usage, and they are those that the conversation was made of."""
+    """One transcript, one output and one usage, and they are those that the conversation was made of; and each vendor
+    is sent the same images and documents in each request, in a form that it takes.
+    """
     turns = conversation(number)
+    given = [
+        shown(number, ""),
+        *[[each for place in turn.calls for each in shown(number, str(place["place"]))] for turn in turns],
+    ]
     transcripts, outputs, usages = [], [], []
-    for vendor in vendors(number).values():
+    for name, vendor in vendors(number).items():
         for cuts in chunkings(number, max(map(len, vendor.streamed))):
-            transcript, usage, output = await play(vendor, cuts=cuts)
+            sent: list[bytes] = []
+            transcript, usage, output = await play(vendor, cuts=cuts, agent=forecaster(number), sent=sent)
+            for place, body in enumerate(sent, start=1):
+                assert [] == validity.breaches(name, body)
+                assert [_told(name, each) for some in given[:place] for each in some] == validity.shown(name, body)
             transcripts.append([plainly(message) for message in transcript])
             outputs.append(output)
             usages.append(replace(usage, reasoning_tokens=0))
 
-    expected: list[Message] = [UserMessage("Is it wet?")]
+    expected: list[Message] = [UserMessage([Text("Is it wet?"), *shown(number, "")])]
     for turn in turns:
         thought: list[Part] = [Reasoning(turn.thought)] if turn.thought else []
         said: list[Part] = [Text(turn.text)] if turn.text else []
@@ -54,14 +67,23 @@ async def agrees(number: int) -> None:
         usage = Usage(input_tokens=read, output_tokens=written, cache_read_tokens=cached)
         stop = "tool_calls" if calls else "stop"
         expected.append(AssistantMessage([*thought, *said, *calls], stop, usage))
-        expected += [ToolMessage("", "weather", f"rain at {arguments['place']}") for arguments in turn.calls]
+        expected += [
+            ToolMessage("", "weather", [Text(f"rain at {place}"), *shown(number, place)])
+            for place in [str(arguments["place"]) for arguments in turn.calls]
+        ]
     assert [expected] * 20 == transcripts
     assert [turns[-1].text] * 20 == outputs
     assert [usages[0]] * 20 == usages
     assert sum(turn.tokens[2] for turn in turns) == usages[0].output_tokens
 
 
-@pytest.mark.promise("T-06")
+def _told(name: str, part: Image | File) -> tuple[str, str]:
+    where = part.data or part.url or getattr(part, "id", None) or ""
+    at_home = name == "gemini" and isinstance(part, File) and part.id is not None
+    return part.type, f"https://generativelanguage.googleapis.com/v1beta/files/{where}" if at_home else where
+
+
+@pytest.mark.promise("T-06", "I-01")
 @pytest.mark.parametrize("number", range(8))
 async def test_a_conversation_of_the_corpus_is_one_in_every_dialect(number: int) -> None:
     """Four adapters, five chunkings each."""

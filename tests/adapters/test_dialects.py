@@ -209,11 +209,25 @@ async def weather(place: str) -> str:
     return f"rain at {place}"
 
 
-async def play(vendor: Vendor, *, cuts: Sequence[int] | None) -> tuple[list[Message], Usage, object]:
-    """Run the conversation, streamed and cut at *cuts*, or not streamed; give its transcript, usage and output."""
+FORECASTER = AgentDefinition(name="forecaster", instruction="Be brief.", tools=[weather])
+
+
+async def play(
+    vendor: Vendor,
+    *,
+    cuts: Sequence[int] | None,
+    agent: AgentDefinition[str, str] = FORECASTER,
+    sent: list[bytes] | None = None,
+) -> tuple[list[Message], Usage, object]:
+    """Run the conversation, streamed and cut at *cuts*, or not streamed; give its transcript, usage and output.
+
+    The bodies of the requests are added to *sent*.
+    """
     replies = iter(vendor.whole if cuts is None else vendor.streamed)
 
-    def answer(_: httpx.Request) -> httpx.Response:
+    def answer(asked: httpx.Request) -> httpx.Response:
+        if sent is not None:
+            sent.append(asked.content)
         body = next(replies)
         kind = "application/json" if cuts is None else "text/event-stream"
         edges = [0, *sorted([cut % len(body) for cut in cuts or ()]), len(body)]
@@ -222,7 +236,6 @@ async def play(vendor: Vendor, *, cuts: Sequence[int] | None) -> tuple[list[Mess
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
         model = vendor.model("m", client=client, stream=cuts is not None)
-        agent = AgentDefinition(name="forecaster", instruction="Be brief.", tools=[weather])
         outcome = await run_agent(agent, "Is it wet?", Ports(model=model))
     assert isinstance(outcome, Completed)
     return list(outcome.transcript), outcome.usage, outcome.output
