@@ -295,7 +295,7 @@ def may_resume(
         return True
     match state.suspended.reason:
         case "max_turns":
-            return state.turn < max_turns
+            return state.turn < max_turns or _next(definition, state).facts != (state.suspended,)
         case "budget" if state.suspended.detail == "deadline":
             return deadline is None or now < deadline
         case "approval" | "in-doubt" | "budget":

@@ -5,7 +5,7 @@ Everything that can be wrong with it is found when it is built; nothing is looke
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, get_args
 
@@ -122,16 +122,22 @@ class Block:
     terminate: bool = False
 
 
+def _kept(messages: Iterable[UserMessage]) -> Sequence[UserMessage]:
+    return tuple(messages)
+
+
 @frozen
 class Go:
     """A boundary's word that the run goes on. *messages* are said before the turn, and keep a run from ending."""
 
-    messages: Sequence[UserMessage] = ()
+    messages: Sequence[UserMessage] = field(default=(), converter=_kept)
 
 
 @frozen
 class Stop:
-    """A boundary's word that the run rests here. Resuming it goes on."""
+    """A boundary's word that the run rests here. Resuming it goes on: the boundary is asked again, and cannot stop it
+    before the same turn once more.
+    """
 
 
 @frozen

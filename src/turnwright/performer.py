@@ -248,7 +248,7 @@ class Performer:
         messages: tuple[UserMessage, ...] = ()
         asked = "boundary"
         try:
-            if definition.boundary is not None and state.turn and state.boundary is None:
+            if definition.boundary is not None and 0 < state.turn < command.turn and state.boundary is None:
                 stop, messages = _decision(await awaited(definition.boundary(view)))
             asked = "tool_choice"
             if not isinstance(choice, str):
@@ -562,12 +562,17 @@ def _decision(said: object) -> tuple[bool, tuple[UserMessage, ...]]:
         case Stop():
             return True, ()
         case Go(messages) if all([isinstance(each, UserMessage) for each in messages]):
-            for each in messages:
-                if wrong := flaw_of_parts(each.parts):
-                    raise TypeError(f"a message of a boundary holds parts: {wrong}")
-            return False, tuple(messages)
+            return False, tuple([_sound(each) for each in messages])
         case _:
             raise TypeError(f"a boundary gives None, Go with user messages, or Stop, not {said!r:.40}")
+
+
+def _sound(message: UserMessage) -> UserMessage:
+    """*message* as the journal can hold it."""
+    wrong = flaw_of_parts(message.parts) or ("" if type(message.kind) is str else "its kind is no text")
+    if wrong:
+        raise TypeError(f"a message of a boundary holds parts: {wrong}")
+    return replace(message, data=plain(message.data))
 
 
 def _isolated(emit: Callable[[Delta], None]) -> Callable[[Delta], None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from attrs import define, field
+from attrs import define, evolve as replace, field
 
 from turnwright.definition import RunCall
 from turnwright.errors import JournalError
@@ -104,6 +104,8 @@ class RunState:
     tool_choice: str | None = None
     boundary: BoundaryDecided | None = None
     """What was decided about the coming turn."""
+    stopped: int = 0
+    """The turn before which the run was stopped and resumed."""
     terminated: bool = False
     """Whether no result of the last turn needs another answer."""
     transcript: Transcript = field(factory=Transcript)
@@ -348,7 +350,8 @@ def _boundary(state: RunState, fact: BoundaryDecided) -> None:
     if fact.turn != coming:
         raise JournalError(state.length, f"a decision about turn {fact.turn} before turn {coming}")
     state.tool_choice = fact.tool_choice
-    state.boundary = fact
+    if state.answered:  # in the middle of a turn only the choice of tools counts
+        state.boundary = replace(fact, stop=False) if fact.turn == state.stopped else fact
 
 
 def _rejected(state: RunState, fact: OutputRejected) -> None:
@@ -368,11 +371,14 @@ def _suspended(state: RunState, fact: RunSuspended) -> None:
 
 
 def _resumed(state: RunState, fact: RunResumed) -> None:
+    if state.suspended is not None and state.suspended.detail == "terminated":
+        state.terminated = False
+    if state.boundary is not None and state.boundary.stop:
+        state.stopped = state.boundary.turn
+        state.boundary = None
     state.suspended = None
     state.failure = None
     state.malformed = 0
-    state.boundary = None
-    state.terminated = False
     state.max_turns = fact.max_turns
     state.deadline = fact.deadline
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -15,6 +16,7 @@ from turnwright import (
     Failed,
     Go,
     MemoryState,
+    ModelError,
     Ports,
     Stop,
     Suspended,
@@ -26,7 +28,8 @@ from turnwright import (
     tool,
 )
 from turnwright.inbox import FollowUp, Steer, Withdraw, Word
-from turnwright.messages import Message, ToolMessage, UserMessage
+from turnwright.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from turnwright.ports import ModelRequest
 from turnwright.testing import ScriptedModel, call, text
 
 
@@ -281,3 +284,141 @@ async def test_follow_ups_of_one_batch_come_together_and_others_one_by_one() -> 
 
     shown = [message.text for message in outcome.transcript]
     assert ["go", "0", "a", "b", "1", "c", "2", "d", "3"] == shown
+
+
+@pytest.mark.promise("P-08", "N-05")
+async def test_what_a_boundary_said_waits_for_more_turns() -> None:
+    """It is asked once about the end. What it said there is delivered when the run may go on."""
+    queue = [UserMessage("and?")]
+    ports = Ports(model=ScriptedModel([text("one"), text("two")]))
+    worker = using(boundary=lambda _: Go([queue.pop()]) if queue else None)
+    waiting = await run_agent(worker, "go", ports, run_id="r1", max_turns=1)
+
+    outcome = await resume_agent(worker, "r1", ports, max_turns=2)
+
+    assert isinstance(waiting, Suspended)
+    assert "max_turns" == waiting.reason
+    assert ["go", "and?"] == said(outcome.transcript)
+
+
+@pytest.mark.promise("P-09", "N-05")
+async def test_a_run_that_was_stopped_goes_on_under_a_boundary_that_always_stops_there() -> None:
+    """Resuming is the answer to a stop: it holds once before a turn."""
+    ports = Ports(model=ScriptedModel([call("look"), call("look"), text("done")]))
+    worker = using(boundary=lambda view: None if view.ending else Stop())
+    rests = [await run_agent(worker, "go", ports, run_id="r1")]
+
+    rests += [await resume_agent(worker, "r1", ports), await resume_agent(worker, "r1", ports)]
+
+    assert ["external", "external", None] == [getattr(each, "reason", None) for each in rests]
+    assert isinstance(rests[-1], Completed)
+
+
+@pytest.mark.promise("P-07", "N-05")
+async def test_a_run_whose_results_terminate_rests_also_after_an_interruption() -> None:
+    """Who was cut off before it came to rest comes to rest afterwards, and does not ask the model."""
+    signal = asyncio.Event()
+
+    @tool
+    async def work() -> ToolOutput:
+        """Work, and hear that the process ends."""
+        signal.set()
+        return ToolOutput("worked", terminate=True)
+
+    class Slow(MemoryState):
+        async def read(self, run_id: str, after: int = 0) -> Sequence[tuple[int, Word]]:
+            if signal.is_set():
+                await asyncio.Event().wait()
+            return await super().read(run_id, after)
+
+    model = ScriptedModel([call("work"), text("done")])
+    ports = Ports(model=model, state=Slow(), cancellation=signal, grace=0.0)
+    cut = await run_agent(using(work), "go", ports, run_id="r1")
+    signal.clear()
+
+    rests = await resume_agent(using(work), "r1", ports)
+    ended = await resume_agent(using(work), "r1", ports)
+
+    assert isinstance(cut, Suspended)
+    assert isinstance(rests, Suspended)
+    assert ("cancelled", "terminated") == (cut.reason, rests.detail)
+    assert isinstance(ended, Completed)
+
+
+@pytest.mark.promise("P-08", "N-05")
+async def test_a_run_without_turns_left_ends_when_what_it_waited_to_say_is_taken_back() -> None:
+    """A follow-up needs another turn; without it the answer is the output."""
+    ports = Ports(model=ScriptedModel([text("one")]))
+    await ports.state.acquire("r1", holder="nobody", seconds=-1.0)
+    await ports.state.post("r1", FollowUp(UserMessage("and?"), "m1"))
+    waiting = await run_agent(using(), "go", ports, run_id="r1", max_turns=1)
+    still = await resume_agent(using(), "r1", ports)
+    await ports.state.post("r1", Withdraw("m1"))
+
+    outcome = await resume_agent(using(), "r1", ports)
+
+    assert isinstance(waiting, Suspended)
+    assert isinstance(still, Suspended)
+    assert isinstance(outcome, Completed)
+    assert "one" == outcome.output
+
+
+async def test_the_messages_of_a_boundary_may_come_from_an_iterator() -> None:
+    """They are kept where they are said, and not looked at twice."""
+    worker = using(boundary=lambda view: Go(UserMessage(each) for each in "ab") if view.turn == 2 else None)
+
+    outcome = await run_agent(worker, "go", Ports(model=ScriptedModel([text("one"), text("two")])))
+
+    assert ["go", "a", "b"] == said(outcome.transcript)
+
+
+@pytest.mark.parametrize("message", [UserMessage("x", kind=None), UserMessage("x", data=object())])  # type: ignore[arg-type]
+async def test_a_boundary_says_nothing_that_a_journal_cannot_hold(message: UserMessage) -> None:
+    """It fails where it speaks, and the journal can be read."""
+    ports = Ports(model=ScriptedModel([text("one")]))
+    worker = using(boundary=lambda _: Go([message]))
+    await run_agent(worker, "go", ports, run_id="r1")
+
+    outcome = await resume_agent(worker, "r1", ports)
+
+    assert isinstance(outcome, Failed)
+    assert "boundary" == outcome.error.code
+
+
+async def test_the_data_of_a_message_is_what_is_recorded() -> None:
+    """A number that JSON does not have is none from the start, not only for whoever reads the journal."""
+    ports = Ports(model=ScriptedModel([text("one"), text("two")]))
+    note = UserMessage("x", data={"rate": float("nan")})
+    worker = using(boundary=lambda view: Go([note]) if view.turn == 2 else None)
+    held = await run_agent(worker, "go", ports, run_id="r1")
+
+    read = await resume_agent(worker, "r1", ports)
+
+    assert [*read.transcript] == [*held.transcript]
+    assert UserMessage("x", data={"rate": None}) in held.transcript
+
+
+@pytest.mark.promise("N-02", "N-05")
+async def test_a_later_version_that_chooses_tools_by_function_is_not_asked_in_the_middle_of_a_turn_to_stop() -> None:
+    """A boundary lies between turns; one in which the model failed goes on."""
+    asked: list[int] = []
+
+    def boundary(view: TurnView) -> Stop:
+        asked.append(view.turn)
+        return Stop()
+
+    class Fails(ScriptedModel):
+        async def complete(self, request: ModelRequest) -> AssistantMessage:
+            if (request.turn, request.attempt) == (2, 1):
+                raise ModelError("overloaded", "later")
+            return await super().complete(request)
+
+    ports = Ports(model=Fails([call("look"), text("done")]))
+    first = using(version="1")
+    await run_agent(first, "go", ports, run_id="r1")
+    later = using(version="2", compatible_with=[first.fingerprint], boundary=boundary, tool_choice=lambda _: "auto")
+
+    outcome = await resume_agent(later, "r1", ports)
+
+    assert isinstance(outcome, Completed)
+    assert [3] == asked
