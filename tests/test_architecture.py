@@ -72,6 +72,24 @@ def test_each_import_rule_bites(tmp_path: Path, rule: str, offence: dict[str, st
     assert "0 kept, 1 broken" in judgement.stdout
 
 
+@pytest.mark.parametrize(
+    ("module", "package", "extra"),
+    [
+        ("turnwright_contracts", "pytest", "testing"),
+        ("turnwright.testing.strategies", "hypothesis", "testing"),
+        ("turnwright.testing.machine", "hypothesis", "testing"),
+        ("turnwright_adapters.postgres", "psycopg", "postgres"),
+    ],
+)
+def test_what_needs_an_extra_names_it(module: str, package: str, extra: str) -> None:
+    """Where a package is missing, the error says how to install it."""
+    program = f"import sys; sys.modules[{package!r}] = None; import {module}"
+
+    tried = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+
+    assert f"{package} is not installed; install it with: pip install 'turnwright[{extra}]'" in tried.stderr
+
+
 def test_importing_turnwright_imports_no_library_that_a_run_may_not_need() -> None:
     """The package opens without an HTTP client, a logger, a database, a patch library or anybody's SDK."""
     heavy = {"a2a", "ag_ui", "asyncpg", "cryptography", "dbos", "httpx", "jsonpatch", "mcp", "opentelemetry", "psycopg"}

@@ -51,7 +51,12 @@ every answer. Name your adapter beside the one in memory::
     TestMyStateAgrees = MyStateAgrees.TestCase
 """
 
-import pytest
+from turnwright.errors import MissingExtra
+
+try:
+    import pytest
+except ImportError as error:
+    raise MissingExtra("testing", "pytest") from error
 
 SUITES = ("budgets", "cipher", "context", "environment", "idempotency", "model", "outside", "small", "state")
 pytest.register_assert_rewrite(*[f"{__name__}.{suite}" for suite in SUITES])

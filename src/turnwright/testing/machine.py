@@ -14,8 +14,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import assert_never
 
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from turnwright.errors import MissingExtra
+
+try:
+    from hypothesis import strategies as st
+    from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+except ImportError as error:
+    raise MissingExtra("testing", "hypothesis") from error
 
 from turnwright import journal
 from turnwright.commands import (

@@ -17,12 +17,17 @@ from types import NoneType
 from typing import Literal, TypeAlias, cast, get_args, get_origin, get_type_hints
 
 from attrs import field, fields, frozen
-from hypothesis import strategies as st
+
+from turnwright.errors import MissingExtra, ModelErrorKind
+
+try:
+    from hypothesis import strategies as st
+except ImportError as error:
+    raise MissingExtra("testing", "hypothesis") from error
 
 from turnwright import facts
 from turnwright.canonical import JSON
 from turnwright.definition import AgentDefinition
-from turnwright.errors import ModelErrorKind
 from turnwright.inbox import Approve, Cancel, Deny, FollowUp, LateResult, Resolve, Steer, Withdraw, Word
 from turnwright.messages import (
     AssistantMessage,
