@@ -59,6 +59,12 @@ FILES = (
 )
 """Files of every kind, some of which no model reads."""
 
+PLACES = tuple(
+    [where for file in FILES for where in (file.data, file.url, file.id) if where]
+    + ["QQ==", "https://x.example/a.png", "a note", "{}"]
+)
+"""Where they are, what those of text say, and where the images are."""
+
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Message]:
@@ -108,6 +114,7 @@ async def test_every_history_is_sent_in_a_form_that_its_provider_takes(vendor: s
     body = await sent(vendor, history)
 
     assert [] == breaches(vendor, body)
+    assert [] == [where for _, where in shown(vendor, body) if not where.endswith(PLACES)]
     assert b"PARTIAL" not in body
     assert b"PRIVATE" not in body
 
