@@ -50,6 +50,7 @@ from turnwright_adapters._wire import (
     data_url,
     encode,
     file_name,
+    openai_cache,
     openai_effort,
     options_of,
     plain_text,
@@ -163,10 +164,8 @@ class ChatCompletionsModel(HttpModel):
         model = options.pop("model", self.model)
         if (effort := openai_effort(str(model), common)) is not None:
             options.setdefault("reasoning_effort", effort)
-        if compat.cache_key and common.cache_key is not None:
-            options.setdefault("prompt_cache_key", common.cache_key)
-        if compat.cache_key and common.cache_retention == "long":
-            options.setdefault("prompt_cache_retention", "24h")
+        if compat.cache_key:
+            openai_cache(str(model), common, options, longest="30m")
         if "max_tokens" in options:
             options[compat.max_tokens] = options.pop("max_tokens")
         if not request.tools:

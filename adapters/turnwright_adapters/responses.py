@@ -50,6 +50,7 @@ from turnwright_adapters._wire import (
     encode,
     file_name,
     is_object_text,
+    openai_cache,
     openai_effort,
     options_of,
     plain_text,
@@ -131,10 +132,7 @@ class ResponsesModel(HttpModel):
         model = options.pop("model", self.model)
         if (effort := openai_effort(str(model), common)) is not None:
             options.setdefault("reasoning", {"effort": effort} | ({} if effort == "none" else {"summary": "auto"}))
-        if common.cache_key is not None:
-            options.setdefault("prompt_cache_key", common.cache_key)
-        if common.cache_retention == "long":
-            options.setdefault("prompt_cache_retention", "24h")
+        openai_cache(str(model), common, options, longest="12h")
         if "max_tokens" in options:
             options["max_output_tokens"] = options.pop("max_tokens")
         if self._asks_reasoning(str(model), options):

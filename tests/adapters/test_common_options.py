@@ -85,6 +85,47 @@ async def test_a_session_finds_its_cache(dialect: str) -> None:
         assert {**keyed, **kept} == await added(dialect, session_id="s1", cache_retention="long")
 
 
+@pytest.mark.promise("I-02")
+@pytest.mark.parametrize(
+    ("model", "is_new"),
+    [
+        ("gpt-4o", False),
+        ("gpt-4.1-mini", False),
+        ("gpt-5-2025-08-07", False),
+        ("gpt-5.5-pro", False),
+        ("o3", False),
+        ("gpt-5.6", True),
+        ("gpt-5.6-sol", True),
+        ("openai/gpt-5.10", True),
+        ("ft:gpt-6:team", True),
+    ],
+)
+@pytest.mark.parametrize(("dialect", "longest"), [("chat", "30m"), ("responses", "12h")])
+async def test_openais_cache_is_spoken_to_in_the_words_of_the_model(
+    dialect: str, longest: str, model: str, is_new: bool
+) -> None:
+    """The newest have a word for how long at least, and one for not at all; those before, for how long at most."""
+    told = {
+        retention: {name: value for name, value in said.items() if name.startswith("prompt_cache")}
+        for retention in ("none", "short", "long")
+        for said in [await SENT[dialect](request(options={"model": model, "cache_retention": retention}))]
+    }
+
+    old: Object = {"none": {}, "short": {}, "long": {"prompt_cache_retention": "24h"}}
+    none, long = {"mode": "explicit"}, {"ttl": longest}
+    new: Object = {"none": {"prompt_cache_options": none}, "short": {}, "long": {"prompt_cache_options": long}}
+    assert (new if is_new else old) == told
+
+
+@pytest.mark.parametrize("own", [{"prompt_cache_retention": "24h"}, {"prompt_cache_options": {"ttl": "30m"}}])
+@pytest.mark.parametrize("model", ["gpt-5.5", "gpt-5.6"])
+async def test_openai_is_never_told_both_of_its_words_for_a_cache(model: str, own: Object) -> None:
+    """It refuses them together; the caller's own goes first."""
+    said = await SENT["responses"](request(options={"model": model, "cache_retention": "long", **own}))
+
+    assert own == {name: value for name, value in said.items() if name.startswith("prompt_cache")}
+
+
 @given(st.text(min_size=1))
 def test_a_cache_key_is_short(session: str) -> None:
     """Whatever a session is called; and the same session always has the same key."""

@@ -52,6 +52,18 @@ async def test_the_vendors_sdk_takes_every_request(dialect: str, name: str) -> N
     assert body == JUDGES[dialect](body)
 
 
+@pytest.mark.promise("I-02")
+@pytest.mark.parametrize("retention", ["none", "short", "long"])
+@pytest.mark.parametrize("model", ["gpt-5.5", "gpt-5.6"])
+@pytest.mark.parametrize("dialect", ["chat", "responses"])
+async def test_the_vendors_sdk_takes_every_word_for_its_cache(dialect: str, model: str, retention: str) -> None:
+    """Of older models and of newer ones."""
+    options = {"model": model, "cache_retention": retention, "session_id": "s1"}
+    body = await body_of(dialect, request(options=options))
+
+    assert body == JUDGES[dialect](body)
+
+
 @pytest.mark.promise("P-16", "I-02")
 @pytest.mark.parametrize("level", ["off", "minimal", "low", "medium", "high", "xhigh", "max"])
 @pytest.mark.parametrize(

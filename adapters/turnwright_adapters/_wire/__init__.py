@@ -2,6 +2,7 @@
 
 from turnwright.context.remembered import Remembered
 from turnwright_adapters._wire.answer import Answer, Call, Kind, Words, count, string, table, tables
+from turnwright_adapters._wire.caching import openai_cache
 from turnwright_adapters._wire.common import Common, take_common
 from turnwright_adapters._wire.errors import provider_error, retry_after
 from turnwright_adapters._wire.exchange import ApiKey, Timeouts
@@ -46,6 +47,7 @@ __all__ = [
     "gemini_thinking",
     "is_object_text",
     "is_own_call_id",
+    "openai_cache",
     "openai_effort",
     "options_of",
     "plain_text",
