@@ -7,12 +7,13 @@ import gc
 import logging
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
 import pytest
+from attrs import frozen
 from hypothesis import given, settings, strategies as st
 from psycopg.sql import SQL, Identifier
 
@@ -22,7 +23,7 @@ from turnwright.errors import MissingExtra, PortError
 from turnwright.evidence import verify
 from turnwright.inbox import Cancel, Steer
 from turnwright.messages import UserMessage
-from turnwright.ports import Busy, Committed, InFlight, Lease, Reserved
+from turnwright.ports import Append, Appended, Busy, Committed, Conflict, Fenced, InFlight, Lease, Reserved
 from turnwright.testing import ScriptedModel, call, text
 from turnwright_adapters.postgres import PostgresBudgets, PostgresIdempotency, PostgresState
 from turnwright_adapters.postgres.schema import MIGRATIONS
@@ -135,7 +136,7 @@ def test_names_and_numbers_that_cannot_be_are_refused(options: dict[str, object]
 def test_without_its_extra_one_is_told_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The package itself says so, when it is imported."""
     monkeypatch.delitem(sys.modules, "turnwright_adapters.postgres")
-    monkeypatch.setitem(sys.modules, "psycopg_pool", None)
+    monkeypatch.setitem(sys.modules, "psycopg", None)
 
     with pytest.raises(MissingExtra, match=r"turnwright\[postgres\]"):
         import turnwright_adapters.postgres  # noqa: F401
@@ -283,12 +284,17 @@ async def test_a_cancelled_call_stops_its_statement(tmp_path: Path) -> None:
                 assert 1 == len(await state.runs())  # on the one connection there is
 
 
-def somebody_waits(look: psycopg.Connection) -> None:
-    """Return when a statement waits for a lock."""
+def somebody_waits(look: psycopg.Connection, number: int = 1) -> None:
+    """Return when so many statements wait for a lock."""
+    until(lambda: look.execute("SELECT FROM pg_locks WHERE NOT granted").rowcount >= number)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Return when it holds; it asks the server each time."""
     for _ in range(10_000):
-        if look.execute("SELECT FROM pg_locks WHERE NOT granted").rowcount:
+        if condition():
             return
-    raise AssertionError("nobody waits")
+    raise AssertionError("it never came to hold")
 
 
 def test_loops_in_several_threads_share_a_store(tmp_path: Path) -> None:
@@ -330,6 +336,105 @@ async def test_the_clock_of_the_store_is_never_set_back(tmp_path: Path) -> None:
             meddle.execute("UPDATE runs SET expires = clock")
         assert Lease("r1", 2, 1, 30, 1) == await state.acquire("r1", holder="b", seconds=30)
         assert Busy(30) == await state.acquire("r1", holder="c", seconds=30)
+
+
+# --- many at once
+
+
+@pytest.fixture
+async def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Held]:
+    """A store whose appends queue up behind one to run `r0`, until they are let go."""
+    monkeypatch.setattr("turnwright_adapters.postgres.database.WAIT_SECONDS", 1.0)
+    async with state_at(tmp_path) as state:
+        authors = [Author(f"r{number}") for number in range(20)]
+        for author in authors:
+            await opened(state, author)
+        with raw(tmp_path) as meddle, raw() as look:
+            meddle.execute("BEGIN; SELECT FROM runs WHERE run_id = 'r0' FOR UPDATE")
+            first = asyncio.ensure_future(state.append("r0", 1, 1, "a-2", authors[0].turn()))
+            await asyncio.to_thread(somebody_waits, look)
+            yield Held(state, authors, first, meddle)
+
+
+@frozen
+class Held:
+    """The store, who writes to it, the append that the others wait for, and the connection that holds it up."""
+
+    state: PostgresState
+    authors: list[Author]
+    first: asyncio.Future[Append]
+    meddle: psycopg.Connection
+
+    def append(self, author: Author, name: str = "a-2", expected: int = 1) -> asyncio.Future[Append]:
+        """Begin to append a turn, and let it queue up."""
+        return asyncio.ensure_future(self.state.append(author.run_id, 1, expected, name, author.turn()))
+
+    async def let_go(self) -> None:
+        """Let the first append be made, and then the others, which have come by then."""
+        await asyncio.sleep(0)
+        self.meddle.execute("COMMIT")
+        await self.first
+
+
+async def test_what_queued_up_is_committed_together(held: Held) -> None:
+    """Of 20 appends, all but the first go in one transaction, and each run has its own entries."""
+    appends = [held.append(author) for author in held.authors[1:]]
+    await held.let_go()
+
+    assert {Appended(1 + len(held.authors[0].entries[1:]))} == {*await asyncio.gather(*appends)}
+    assert (2,) == held.meddle.execute("SELECT count(DISTINCT xmin::text) FROM journal WHERE seq > 1").fetchone()
+    for author in held.authors:
+        assert told(author.entries) == told(await held.state.load(author.run_id))
+
+
+async def test_of_two_appends_to_one_place_that_go_together_one_is_made(held: Held) -> None:
+    """The other one learns why not; one that was sent twice is made once, and acknowledged twice."""
+    turn, other_turn = held.authors[1].turn(), Author("r1").turn()
+    asked = [("a-2", turn), ("a-2", turn), ("b-2", other_turn)]
+    appends = [asyncio.ensure_future(held.state.append("r1", 1, 1, name, facts)) for name, facts in asked]
+    await held.let_go()
+
+    made = 1 + len(turn)
+    first, again, late = await asyncio.gather(*appends)
+    assert {(Appended(made), Appended(made), Conflict(made)), (Conflict(made), Conflict(made), Appended(made))} >= {
+        (first, again, late)
+    }
+    assert made == len(await held.state.load("r1"))
+
+
+async def test_of_appends_that_go_together_only_the_culprit_fails(held: Held) -> None:
+    """One to a run that is not there, one by an owner of old, and one to a run that somebody locks for too long."""
+    authors = [Author("nobody"), *held.authors[1:4]]
+    with raw() as other:
+        other.execute(SQL("SET search_path = {}").format(Identifier(held.state._place.schema)))
+        other.execute("UPDATE runs SET epoch = 2 WHERE run_id = 'r1'")
+        other.execute("BEGIN; SELECT FROM runs WHERE run_id = 'r2' FOR UPDATE")
+        appends = [held.append(author) for author in authors]
+        await held.let_go()
+        unknown, fenced, locked, made = await asyncio.gather(*appends, return_exceptions=True)
+
+    assert (Fenced(2), Appended(len(authors[3].entries))) == (fenced, made)
+    for error, words in ((unknown, "unknown run 'nobody'"), (locked, "lock timeout")):
+        assert isinstance(error, PortError) and words in str(error)
+    assert 1 == len(await held.state.load("r2"))
+
+
+async def test_threads_with_nothing_to_do_hang_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a burst one of them stays, with its connection."""
+    monkeypatch.setattr("turnwright_adapters.postgres.database.IDLE_SECONDS", 0.01)
+    schema = schema_of(tmp_path)
+    async with PostgresState(other(application_name=schema), schema=schema) as state:
+        await opened(state, Author())
+        with raw(tmp_path) as meddle:
+            meddle.execute("BEGIN; SELECT FROM runs FOR UPDATE")
+            renewals = [asyncio.ensure_future(state.renew("r1", 1, seconds=LONG)) for _ in range(4)]
+            with raw() as look:
+                await asyncio.to_thread(somebody_waits, look, 4)
+            meddle.execute("COMMIT")
+            assert [True] * 4 == await asyncio.gather(*renewals)
+
+        await asyncio.to_thread(until, lambda: (1, 1) == (connected(tmp_path), len(working_on(tmp_path))))
+        assert await state.renew("r1", 1, seconds=LONG)
 
 
 # --- what it holds

@@ -75,7 +75,7 @@ class _Slow(sqlite3.Connection):
 
     _synced = True
 
-    def execute(self, sql: str, *parameters: object) -> sqlite3.Cursor:  # type: ignore[override]
+    def execute(self, sql: str, *parameters: object) -> sqlite3.Cursor:
         if sql.startswith("PRAGMA synchronous"):
             self._synced = sql.endswith("FULL")
         elif sql == "COMMIT" and self._synced:

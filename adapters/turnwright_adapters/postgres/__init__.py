@@ -11,9 +11,8 @@ from turnwright.errors import MissingExtra
 
 try:
     import psycopg as _psycopg  # noqa: F401 - asked for here, so that the answer names the extra
-    import psycopg_pool as _pool  # noqa: F401
 except ImportError as error:
-    raise MissingExtra("postgres", error.name or "psycopg") from error
+    raise MissingExtra("postgres", "psycopg") from error
 
 from turnwright_adapters._kept import Content
 from turnwright_adapters.postgres.budgets import PostgresBudgets

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
 import msgspec
-from psycopg import AsyncConnection
+from psycopg import Connection
 
 from turnwright.memory import whole_amounts
 from turnwright.ports import Denied, Reserved
@@ -94,8 +94,8 @@ class PostgresBudgets(OnServer):
         """Limit, settled and reserved of one account. KeyError: there is none."""
         await self._open_accounts()
 
-        async def standing(connection: AsyncConnection) -> tuple[int, int, int]:
-            row = await (await connection.execute(FIND, (self._tenant, scope, axis))).fetchone()
+        def standing(connection: Connection) -> tuple[int, int, int]:
+            row = connection.execute(FIND, (self._tenant, scope, axis)).fetchone()
             if row is None:
                 raise KeyError((scope, axis))
             limit, settled, reserved = row
@@ -109,33 +109,33 @@ class PostgresBudgets(OnServer):
         places = list(dict.fromkeys(scopes))
         await self._open_accounts()
 
-        async def reserve(connection: AsyncConnection) -> Reserved | Denied | None:
+        def reserve(connection: Connection) -> Reserved | Denied | None:
             try:
-                async with connection.transaction():
-                    return await self._reserve(connection, id, places, wanted)
+                with connection.transaction():
+                    return self._reserve(connection, id, places, wanted)
             except _Refused as refused:
                 return refused.denied
 
-        async def undo(connection: AsyncConnection, answer: Reserved | Denied | None) -> None:
+        def undo(connection: Connection, answer: Reserved | Denied | None) -> None:
             if isinstance(answer, Reserved):
-                await self._release(connection, id)
+                self._release(connection, id)
 
         return await self._take(reserve, undo) or Reserved()
 
-    async def _reserve(
-        self, connection: AsyncConnection, id: str, scopes: Sequence[str], ask: Mapping[str, int]
+    def _reserve(
+        self, connection: Connection, id: str, scopes: Sequence[str], ask: Mapping[str, int]
     ) -> Reserved | None:
         """Hold it. None: it was held before. What is refused is undone by the end of the transaction."""
-        if not (await connection.execute(HOLD, (self._tenant, id, _json(scopes), "[]"))).rowcount:
+        if not connection.execute(HOLD, (self._tenant, id, _json(scopes), "[]")).rowcount:
             return None
         asked = [(scope, axis, amount) for scope in scopes for axis, amount in ask.items()]
-        left = await self._lock_accounts(connection, asked)
+        left = self._lock_accounts(connection, asked)
         held = [each for each in asked if each[:2] in left]
         for scope, axis, amount in held:
             if amount > left[scope, axis]:
                 raise _Refused(Denied(scope, axis))
-        await self._move(connection, [(scope, axis, amount, 0) for scope, axis, amount in held])
-        await connection.execute(
+        self._move(connection, [(scope, axis, amount, 0) for scope, axis, amount in held])
+        connection.execute(
             "UPDATE reservations SET held = %s WHERE tenant = %s AND id = %s", (_json(held), self._tenant, id)
         )
         return Reserved()
@@ -144,16 +144,16 @@ class PostgresBudgets(OnServer):
         """Replace the reservation by what was used; see `Budgets.settle`."""
         used = whole_amounts(actual)
 
-        async def settle(connection: AsyncConnection) -> None:
-            async with connection.transaction():
-                scopes, held = await self._reservation(connection, id) or ((), None)
+        def settle(connection: Connection) -> None:
+            with connection.transaction():
+                scopes, held = self._reservation(connection, id) or ((), None)
                 if held is None:
                     return
                 moves = [(scope, axis, -amount, 0) for scope, axis, amount in held]
                 moves += [(scope, axis, 0, amount) for scope in scopes for axis, amount in used.items()]
-                await self._lock_accounts(connection, moves)
-                await self._move(connection, moves)
-                await connection.execute(
+                self._lock_accounts(connection, moves)
+                self._move(connection, moves)
+                connection.execute(
                     "UPDATE reservations SET held = NULL WHERE tenant = %s AND id = %s", (self._tenant, id)
                 )
 
@@ -163,33 +163,31 @@ class PostgresBudgets(OnServer):
         """Let the reservation go; see `Budgets.release`."""
         await self._ask(lambda connection: self._release(connection, id))
 
-    async def _release(self, connection: AsyncConnection, id: str) -> None:
-        async with connection.transaction():
-            _, held = await self._reservation(connection, id) or ((), None)
+    def _release(self, connection: Connection, id: str) -> None:
+        with connection.transaction():
+            _, held = self._reservation(connection, id) or ((), None)
             if held is None:
                 return
-            await self._lock_accounts(connection, held)
-            await self._move(connection, [(scope, axis, -amount, 0) for scope, axis, amount in held])
-            await connection.execute("DELETE FROM reservations WHERE tenant = %s AND id = %s", (self._tenant, id))
+            self._lock_accounts(connection, held)
+            self._move(connection, [(scope, axis, -amount, 0) for scope, axis, amount in held])
+            connection.execute("DELETE FROM reservations WHERE tenant = %s AND id = %s", (self._tenant, id))
 
-    async def _lock_accounts(
-        self, connection: AsyncConnection, wanted: Sequence[tuple[str, str, *tuple[int, ...]]]
+    def _lock_accounts(
+        self, connection: Connection, wanted: Sequence[tuple[str, str, *tuple[int, ...]]]
     ) -> dict[tuple[str, str], int]:
         """Lock those accounts that there are; what each still allows."""
         scopes, axes = [each[0] for each in wanted], [each[1] for each in wanted]
-        found = await connection.execute(LOCK, (self._tenant, scopes, axes))
-        return {(scope, axis): left for scope, axis, left in await found.fetchall()}
+        found = connection.execute(LOCK, (self._tenant, scopes, axes))
+        return {(scope, axis): left for scope, axis, left in found.fetchall()}
 
-    async def _move(self, connection: AsyncConnection, moves: Sequence[tuple[str, str, int, int]]) -> None:
+    def _move(self, connection: Connection, moves: Sequence[tuple[str, str, int, int]]) -> None:
         columns = [list(column) for column in zip(*moves, strict=True)]
         if columns:
-            await connection.execute(MOVE, (*columns, self._tenant))
+            connection.execute(MOVE, (*columns, self._tenant))
 
-    async def _reservation(
-        self, connection: AsyncConnection, id: str
-    ) -> tuple[Sequence[str], Sequence[Held] | None] | None:
+    def _reservation(self, connection: Connection, id: str) -> tuple[Sequence[str], Sequence[Held] | None] | None:
         """The scopes of a reservation and what it holds: None once it was settled. It stays locked."""
-        row = await (await connection.execute(FIND_HELD, (self._tenant, id))).fetchone()
+        row = connection.execute(FIND_HELD, (self._tenant, id)).fetchone()
         if row is None:
             return None
         scopes, held = row
@@ -202,10 +200,10 @@ class PostgresBudgets(OnServer):
             await self._ask(lambda connection: self._set_limits(connection, limits))
             self._limits = {}
 
-    async def _set_limits(self, connection: AsyncConnection, limits: Mapping[tuple[str, str], int]) -> None:
-        async with connection.transaction():
+    def _set_limits(self, connection: Connection, limits: Mapping[tuple[str, str], int]) -> None:
+        with connection.transaction():
             for (scope, axis), limit in sorted(limits.items()):
-                await connection.execute(SET_LIMIT, (self._tenant, scope, axis, limit))
+                connection.execute(SET_LIMIT, (self._tenant, scope, axis, limit))
 
 
 def _json(value: object) -> str:

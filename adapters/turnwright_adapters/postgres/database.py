@@ -1,8 +1,13 @@
-"""One Postgres schema and the thread that talks to it, shared by all ports of this process that name both.
+"""One Postgres schema and the threads that talk to it, shared by all ports of this process that name both.
 
-Rule: every connection lives in a loop of its own, in that thread, so a port belongs to nobody's loop and outlives each.
-An order is a coroutine function of a connection. It is one statement, or a transaction that it opens itself; it runs at
-READ COMMITTED and relies on conditions, row locks and unique keys alone.
+Rule: a thread has one connection and does one order at a time on it, so a port belongs to nobody's loop and outlives
+each. There are as many threads as orders at once, up to a bound, and those with nothing to do end. An order is a
+function of a connection. It is one statement, or a transaction that it opens itself; it runs at READ COMMITTED and
+relies on conditions, row locks and unique keys alone. Orders of one kind may be done together: all those that came
+while the last were on their way go as one statement, and so share its round trip and its sync.
+
+The connections are synchronous, because waiting for an answer in C, in a thread of its own, takes half of the
+processor time that an event loop's two wake-ups take.
 
 What libpq says about a connection names host, port, database and user, and never the password; neither do we.
 """
@@ -11,35 +16,49 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import concurrent.futures
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from threading import Event, Lock, Thread
-from typing import Final, Self, TypeAlias, TypeVar
+from queue import Empty, SimpleQueue
+from threading import Event, Lock, Thread, current_thread
+from time import monotonic
+from typing import Final, Self, TypeAlias, TypeVar, cast
 
 import psycopg
-import psycopg_pool
-from attrs import field, frozen
-from psycopg import AsyncConnection, IsolationLevel
+from attrs import define, field, frozen
+from psycopg import Connection, IsolationLevel
+from psycopg.abc import ConnDict
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.rows import TupleRow
 
 from turnwright.errors import PortError
+from turnwright_adapters._orders import Order, tell
 from turnwright_adapters.postgres.schema import migrate
 from turnwright_adapters.postgres.texts import speak_text
 
 __all__ = ["OnServer"]
 
 T = TypeVar("T")
+P = TypeVar("P")
 
-Pool: TypeAlias = psycopg_pool.AsyncConnectionPool[AsyncConnection[TupleRow]]
-Order: TypeAlias = Callable[[AsyncConnection], Awaitable[T]]
+Together: TypeAlias = Callable[[Connection, Sequence[P]], Sequence[T | Exception]]
+"""Work that is done for many at once. It may be repeated: what was done already is answered as it was then."""
 
 WAIT_SECONDS: Final = 10.0
 """How long an order waits for a connection, and a statement for a lock that another one holds."""
 STATEMENT_SECONDS: Final = 60.0
 """How long a statement may take."""
+GROUP: Final = 64
+"""How many orders are done together."""
+IDLE_SECONDS: Final = 60.0
+"""How long a thread waits for something to do before it hangs up; one of them stays."""
+PATIENCE: Final[ConnDict] = {
+    "connect_timeout": 10,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
+"""How libpq finds that a server cannot be reached, or that its host is gone, unless the caller says otherwise."""
 GOODBYE_SECONDS: Final = 5.0
 """How long the end of a port, and of the process, waits for what is still on its way."""
 
@@ -106,18 +125,33 @@ class OnServer:
     async def __aexit__(self, *error: object) -> None:
         await self.close()
 
-    def _ask(self, order: Order[T]) -> asyncio.Future[T]:
-        """Do *order*. Cancelling stops the statement too; whether it was done is then unknown."""
-        return asyncio.wrap_future(self._connected().ask(order))
+    async def _ask(self, work: Callable[[Connection], T]) -> T:
+        """Do *work*. Cancelling stops the statement too; whether it was done is then unknown."""
+        task = self._connected().put(work)
+        try:
+            return cast("T", await task.future)
+        except asyncio.CancelledError:
+            task.drop()
+            raise
 
-    async def _take(self, take: Order[T], undo: Callable[[AsyncConnection, T], Awaitable[None]]) -> T:
+    async def _ask_together(self, work: Together[P, T], piece: P) -> T:
+        """Do *work* for *piece*, and for what others ask meanwhile. Cancelling forgets the answer, not the work."""
+        return cast("T", await self._connected().put_together(work, piece).future)
+
+    async def _take(self, take: Callable[[Connection], T], undo: Callable[[Connection, T], None]) -> T:
         """Do *take*; if nobody waits for what it took any more, do *undo* before anything else is done."""
         server = self._connected()
-        answer = server.ask(take)
+        task = server.put(take)
+
+        def give_back(connection: Connection) -> None:
+            task.ended.wait()
+            if task.error is None:
+                undo(connection, cast("T", task.value))
+
         try:
-            return await asyncio.shield(asyncio.wrap_future(answer))
+            return cast("T", await task.future)
         except asyncio.CancelledError:
-            server.undo(answer, undo)
+            server.put(give_back, ahead=True)
             raise
 
     def _connected(self) -> Server:
@@ -130,17 +164,107 @@ class OnServer:
         return self._server
 
 
+@define(eq=False)
+class Task(Order):
+    """Something to do on a connection, after *after*. It can be dropped, and others can wait for it."""
+
+    work: Callable[[Connection], object]
+    after: tuple[Task, ...] = ()
+    since: float = field(factory=monotonic)
+    ended: Event = field(factory=Event)
+    _lock: Lock = field(factory=Lock)
+    _on: Connection | None = None
+    _dropped: bool = False
+
+    def perform(self, connection: Connection) -> None:
+        """Do it, unless it was dropped meanwhile."""
+        with self._lock:
+            if self._dropped:
+                return
+            self._on = connection
+        try:
+            self.value = self.work(connection)
+        finally:
+            with self._lock:
+                self._on = None
+
+    def drop(self) -> None:
+        """Nobody waits for the answer any more: do not begin, or stop the statement that is on its way."""
+        with self._lock:
+            self._dropped = True
+            if self._on is not None:
+                Thread(target=self._stop, name="turnwright stop", daemon=True).start()
+
+    def _stop(self) -> None:
+        with self._lock, suppress(psycopg.Error):  # the lock keeps the connection from going on to another order
+            if self._on is not None:
+                self._on.cancel_safe(timeout=GOODBYE_SECONDS)
+
+
+@define(eq=False)
+class Part(Order):
+    """One of those who are served together."""
+
+    piece: object
+
+
+@define(eq=False)
+class Batch:
+    """Work that is to be done for all who wait for it once a thread takes it up: *parts*."""
+
+    work: Callable[..., Sequence[object]]
+    parts: Sequence[Part] = ()
+    since: float = field(factory=monotonic)
+
+    def perform(self, connection: Connection) -> None:
+        """Serve all at once; if that fails, one by one, so that only the culprit fails."""
+        try:
+            self._serve(connection, self.parts)
+        except psycopg.Error:
+            if len(self.parts) == 1 or connection.closed:
+                raise
+            for part in self.parts:
+                try:
+                    self._serve(connection, [part])
+                except psycopg.Error as error:
+                    part.error = error
+
+    def _serve(self, connection: Connection, parts: Sequence[Part]) -> None:
+        for part, answer in zip(parts, self.work(connection, [part.piece for part in parts]), strict=True):
+            if isinstance(answer, Exception):
+                part.error = answer
+            else:
+                part.value = answer
+
+
+@define(eq=False)
+class Forgotten:
+    """A user of *server* was collected without having left."""
+
+    server: Server
+
+
+Item: TypeAlias = Task | Batch | Forgotten | None
+"""What a thread is handed: something to do, word of a lost user, or None at the end."""
+
+
 class Server:
-    """The connections to one place, and the loop that serves them. `leave` it as often as it was given out by `at`."""
+    """The threads that talk to one place. `leave` it as often as it was given out by `at`."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
         self._users = 0
-        self._pool: Pool | None = None
-        self._orders: set[asyncio.Future[object]] = set()
-        self._undoing: set[concurrent.futures.Future[None]] = set()
-        self._there = Event()
-        self._thread = Thread(target=self._serve, name=f"turnwright {place.schema}", daemon=True)
+        self._items: SimpleQueue[Item] = SimpleQueue()
+        self._threads: set[Thread] = set()
+        self._outstanding = 0
+        """How many orders were put and are not done."""
+        self._ahead: set[Task] = set()
+        self._waiting: dict[object, list[Part]] = {}
+        """Those who wait for work that is done together; while it has a place here, a thread is or will be at it."""
+        self._welcoming = Lock()
+        self._welcome_said = False
+        self._losses = 0
+        """How often a connection was lost; those that were made before are not trusted any more."""
 
     @staticmethod
     def at(place: Place) -> Server:
@@ -149,8 +273,6 @@ class Server:
             server = _servers.get(place)
             if server is None:
                 server = _servers[place] = Server(place)
-                server._thread.start()
-                server._there.wait()
             server._users += 1
             return server
 
@@ -166,132 +288,159 @@ class Server:
         return True
 
     def forget(self) -> None:
-        """`leave`, for the garbage collector, which may call at any moment, in a thread that holds our lock too."""
-        with suppress(RuntimeError):  # the loop ended with the process
-            self._loop.call_soon_threadsafe(self.leave)
+        """`leave`, for the garbage collector, which may call at any moment, in a thread that holds our lock too.
+
+        A put is all that may be done then; a thread that serves us does the rest.
+        """
+        self._items.put(Forgotten(self))
 
     def end(self) -> None:
         """Let what was asked for be done, then hang up."""
-        with suppress(RuntimeError):  # it has ended
-            self._loop.call_soon_threadsafe(self._ended.set)
+        self._items.put(None)
 
     def join(self) -> None:
         """Wait for the end, within a bound."""
-        self._thread.join(2 * GOODBYE_SECONDS)
+        until = monotonic() + 2 * GOODBYE_SECONDS
+        for thread in self._threads.copy():
+            thread.join(max(0.0, until - monotonic()))
 
-    def ask(self, order: Order[T]) -> concurrent.futures.Future[T]:
-        """Start *order*, to be done after everything that is being undone."""
+    def put(self, work: Callable[[Connection], object], *, ahead: bool = False) -> Task:
+        """Have *work* done; where it is *ahead*, before whatever is asked for from now on."""
         with _lock:
-            before = list(self._undoing)
+            task = Task(work, after=tuple(self._ahead))
+            if ahead:
+                self._ahead.add(task)
+            self._hand_out(task)
+        return task
 
-        async def ask() -> T:
-            if before:
-                await asyncio.wait([asyncio.wrap_future(each) for each in before])
-            return await self._perform(order)
-
-        return asyncio.run_coroutine_threadsafe(ask(), self._loop)
-
-    def undo(self, answer: concurrent.futures.Future[T], undo: Callable[[AsyncConnection, T], Awaitable[None]]) -> None:
-        """Undo what *answer* took, or will have taken. What cannot be undone because the server is gone stays."""
-
-        async def give_back() -> None:
-            with suppress(Exception):
-                taken = await asyncio.wrap_future(answer)
-                await self._perform(lambda connection: undo(connection, taken))
-
-        undoing = asyncio.run_coroutine_threadsafe(give_back(), self._loop)
+    def put_together(self, work: Together[P, T], piece: P) -> Part:
+        """Have *work* done for *piece*, together with all the others that wait for it."""
+        part = Part(piece)
         with _lock:
-            self._undoing.add(undoing)
-        undoing.add_done_callback(self._undoing.discard)
+            if work in self._waiting:
+                self._waiting[work].append(part)
+            else:
+                self._waiting[work] = [part]
+                self._hand_out(Batch(work))
+        return part
 
-    # --- in the thread
+    def _hand_out(self, item: Task | Batch) -> None:
+        """Give *item* to a thread. Under our lock."""
+        self._outstanding += 1
+        if len(self._threads) < min(self._outstanding, self._place.connections):
+            thread = Thread(target=self._serve, name=f"turnwright {self._place.schema}", daemon=True)
+            self._threads.add(thread)
+            thread.start()
+        self._items.put(item)
+
+    # --- in a thread
 
     def _serve(self) -> None:
-        with asyncio.Runner() as runner:
-            runner.run(self._until_the_end())
+        connection: Connection | None = None
+        losses = 0
+        while (item := self._next()) is not None:
+            if isinstance(item, Forgotten):
+                item.server.leave()
+                continue
+            if connection is not None and losses != self._losses:
+                connection.close()
+                connection = None
+            losses = self._losses
+            orders = [item] if isinstance(item, Task) else self._take_up(item)
+            connection = self._do(item, orders, connection)
+            self._put_down(item)
+            tell(orders)
+            del item, orders  # they would keep alive whoever ordered last
+        if connection is not None:
+            connection.close()
+        with _lock:
+            self._threads.discard(current_thread())
 
-    async def _until_the_end(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._ended = asyncio.Event()
-        self._opening = asyncio.Lock()
-        self._there.set()
-        await self._ended.wait()
-        undoing = [asyncio.wrap_future(each) for each in self._undoing.copy()]
-        with suppress(TimeoutError):
-            async with asyncio.timeout(GOODBYE_SECONDS):
-                await asyncio.gather(*self._orders, *undoing, return_exceptions=True)
-        if self._pool is not None:
-            await self._pool.close(GOODBYE_SECONDS)
-
-    async def _perform(self, order: Order[T]) -> T:
-        """Do *order* on a connection of its own."""
-        task = asyncio.current_task()
-        assert task is not None
-        self._orders.add(task)
-        try:
-            pool = self._pool or await self._opened()
+    def _next(self) -> Item:
+        """Wait for something to do. None: there will be nothing, or others are enough for what there is."""
+        while True:
             try:
-                async with pool.connection() as connection:
-                    return await order(connection)
-            except psycopg.OperationalError:
-                await pool.check()  # if the server went away, all the others have lost it as well
-                raise
-        except psycopg_pool.PoolTimeout as error:
-            raise PortError(
-                f"{self._place}: no connection within {WAIT_SECONDS:g} s; the server cannot be reached, "
-                f"or all {self._place.connections} connections are busy"
-            ) from error
-        except psycopg.errors.ReadOnlySqlTransaction as error:
-            raise _read_only(self._place) from error
-        except psycopg.errors.InsufficientPrivilege as error:
-            raise PortError(
-                f"{self._place}: {_line(error)}; let this user create it, or make the schema and give it to this user"
-            ) from error
-        except (psycopg.Error, OSError) as error:
-            raise PortError(f"{self._place}: {_line(error)}") from error
-        finally:
-            self._orders.discard(task)
+                item = self._items.get(timeout=IDLE_SECONDS)
+            except Empty:
+                with _lock:
+                    if len(self._threads) > max(1, self._outstanding):
+                        self._threads.discard(current_thread())
+                        return None
+            else:
+                if item is None:
+                    self._items.put(None)  # for the next thread
+                return item
 
-    async def _opened(self) -> Pool:
-        """Connect once by hand, because the pool keeps to itself why it cannot, then open the pool."""
-        async with self._opening:
-            if self._pool is None:
-                said = conninfo_to_dict(self._place.conninfo)
-                conninfo = make_conninfo(self._place.conninfo, connect_timeout=said.get("connect_timeout", 10))
-                async with await AsyncConnection.connect(conninfo, autocommit=True) as connection:
-                    await self._configure(connection)
-                    await self._welcome(connection)
-                pool = psycopg_pool.AsyncConnectionPool(
-                    conninfo,
-                    connection_class=AsyncConnection[TupleRow],
-                    kwargs={"autocommit": True},
-                    configure=self._configure,
-                    min_size=1,
-                    max_size=self._place.connections,
-                    timeout=WAIT_SECONDS,
-                    name=f"turnwright {self._place.schema}",
-                    open=False,
+    def _take_up(self, batch: Batch) -> Sequence[Part]:
+        with _lock:
+            waiting = self._waiting[batch.work]
+            batch.parts, self._waiting[batch.work] = waiting[:GROUP], waiting[GROUP:]
+        return batch.parts
+
+    def _put_down(self, item: Task | Batch) -> None:
+        with _lock:
+            self._outstanding -= 1
+            if isinstance(item, Task):
+                self._ahead.discard(item)
+                item.ended.set()
+            elif self._waiting[item.work]:
+                self._hand_out(Batch(item.work))
+            else:
+                del self._waiting[item.work]
+
+    def _do(self, item: Task | Batch, orders: Sequence[Order], connection: Connection | None) -> Connection | None:
+        """Do *item*, and keep in *orders* what came of it. The connection, if there still is one."""
+        try:
+            if monotonic() > item.since + WAIT_SECONDS:
+                raise PortError(
+                    f"{self._place}: no connection within {WAIT_SECONDS:g} s; "
+                    f"all {self._place.connections} connections are busy"
                 )
-                await pool.open()
-                self._pool = pool
-            return self._pool
+            if isinstance(item, Task):
+                for each in item.after:
+                    each.ended.wait()
+            if connection is None:
+                connection = self._connect()
+            item.perform(connection)
+        except Exception as error:  # noqa: BLE001 - whoever waits is told
+            for order in orders:
+                order.error = error
+        for order in orders:
+            if order.error is not None:
+                order.error = _told(self._place, order.error)
+        if connection is not None and connection.closed:
+            self._losses += 1  # if the server went away, all the others have lost it as well
+            return None
+        return connection
 
-    async def _configure(self, connection: AsyncConnection) -> None:
-        speak_text(connection)
-        await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
-        seconds = {"wait": f"{WAIT_SECONDS:g}s", "statement": f"{STATEMENT_SECONDS:g}s"}
-        await connection.execute(SETTINGS, {"schema": self._place.schema, **seconds})
+    def _connect(self) -> Connection:
+        said = {**PATIENCE, **conninfo_to_dict(self._place.conninfo)}
+        conninfo = make_conninfo("", **said)
+        connection = Connection.connect(conninfo, autocommit=True)
+        try:
+            speak_text(connection)
+            connection.isolation_level = IsolationLevel.READ_COMMITTED
+            seconds = {"wait": f"{WAIT_SECONDS:g}s", "statement": f"{STATEMENT_SECONDS:g}s"}
+            connection.execute(SETTINGS, {"schema": self._place.schema, **seconds})
+            with self._welcoming:
+                if not self._welcome_said:
+                    self._welcome(connection)
+                    self._welcome_said = True
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
-    async def _welcome(self, connection: AsyncConnection) -> None:
-        asked = await connection.execute(
+    def _welcome(self, connection: Connection) -> None:
+        asked = connection.execute(
             "SELECT current_setting('server_encoding'), current_setting('transaction_read_only')"
-        )
-        encoding, read_only = await asked.fetchone() or ("", "")
+        ).fetchone()
+        encoding, read_only = asked or ("", "")
         if encoding != "UTF8":
             raise PortError(f"{self._place}: the database is in {encoding}; create one with ENCODING 'UTF8'")
         if read_only == "on":
             raise _read_only(self._place)
-        await migrate(connection, self._place.schema, str(self._place))
+        migrate(connection, self._place.schema, str(self._place))
 
 
 _lock = Lock()
@@ -316,6 +465,23 @@ def _readable(conninfo: str) -> bool:
     except psycopg.ProgrammingError:
         return False
     return True
+
+
+def _told(place: Place, error: Exception) -> Exception:
+    """*error* as a port raises it."""
+    match error:
+        case psycopg.errors.ReadOnlySqlTransaction():
+            told = _read_only(place)
+        case psycopg.errors.InsufficientPrivilege():
+            told = PortError(
+                f"{place}: {_line(error)}; let this user create it, or make the schema and give it to this user"
+            )
+        case psycopg.Error() | OSError():
+            told = PortError(f"{place}: {_line(error)}")
+        case _:
+            return error
+    told.__cause__ = error
+    return told
 
 
 def _line(error: Exception) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
-from psycopg import AsyncConnection
+from psycopg import Connection
 
 from turnwright.canonical import decode, encode
 from turnwright.ports import Begun, Cipher, Committed, Fresh, InFlight, Mismatch
@@ -44,12 +44,12 @@ class PostgresIdempotency(OnServer):
     async def begin(self, namespace: str, key: str, digest: str) -> Begun:
         """Reserve the key; see `Idempotency.begin`. A cancelled call does not keep what it took."""
 
-        async def begin(connection: AsyncConnection) -> Begun:
+        def begin(connection: Connection) -> Begun:
             row = None
             while row is None:  # as often as another one gives it back between our two looks
-                if (await connection.execute(RESERVE, (namespace, key, digest))).rowcount:
+                if connection.execute(RESERVE, (namespace, key, digest)).rowcount:
                     return Fresh()
-                row = await (await connection.execute(FIND, (namespace, key), binary=True)).fetchone()
+                row = connection.execute(FIND, (namespace, key), binary=True).fetchone()
             known, state, result = row
             if known != digest:
                 return Mismatch()
@@ -59,9 +59,9 @@ class PostgresIdempotency(OnServer):
                 result = self._cipher.open(result, _bound(namespace, key))
             return Committed(decode(result))
 
-        async def forget(connection: AsyncConnection, begun: Begun) -> None:
+        def forget(connection: Connection, begun: Begun) -> None:
             if isinstance(begun, Fresh):
-                await connection.execute(FORGET, (namespace, key))
+                connection.execute(FORGET, (namespace, key))
 
         return await self._take(begin, forget)
 
@@ -71,8 +71,8 @@ class PostgresIdempotency(OnServer):
         if self._cipher is not None:
             kept = self._cipher.seal(kept, _bound(namespace, key))
 
-        async def commit(connection: AsyncConnection) -> None:
-            if not (await connection.execute(COMMIT, (kept, namespace, key))).rowcount:
+        def commit(connection: Connection) -> None:
+            if not connection.execute(COMMIT, (kept, namespace, key)).rowcount:
                 raise KeyError((namespace, key))
 
         await self._ask(commit)

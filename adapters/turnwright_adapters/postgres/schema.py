@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final, LiteralString
 
-from psycopg import AsyncConnection
+from psycopg import Connection
 from psycopg.sql import SQL, Identifier
 
 from turnwright.errors import PortError
@@ -133,25 +133,25 @@ FROM (SELECT to_regnamespace(quote_ident(%(schema)s)) AS oid) n
 """
 
 
-async def migrate(connection: AsyncConnection, schema: str, where: str) -> None:
+def migrate(connection: Connection, schema: str, where: str) -> None:
     """Bring *schema* to this release. PortError for one that is not ours or of a newer release."""
-    if await _version(connection, schema, where) == len(MIGRATIONS):
+    if _version(connection, schema, where) == len(MIGRATIONS):
         return
-    async with connection.transaction():
+    with connection.transaction():
         # Others may be at the same; this lock goes with the transaction.
-        await connection.execute("SELECT pg_advisory_xact_lock(hashtext('turnwright'), hashtext(%s))", (schema,))
-        version = await _version(connection, schema, where)
+        connection.execute("SELECT pg_advisory_xact_lock(hashtext('turnwright'), hashtext(%s))", (schema,))
+        version = _version(connection, schema, where)
         if version is None:
-            await connection.execute(SQL("CREATE SCHEMA {}").format(Identifier(schema)))
+            connection.execute(SQL("CREATE SCHEMA {}").format(Identifier(schema)))
         for migration in MIGRATIONS[version or 0 :]:
             for statement in migration:
-                await connection.execute(statement)
-            await connection.execute("UPDATE turnwright SET version = version + 1")
+                connection.execute(statement)
+            connection.execute("UPDATE turnwright SET version = version + 1")
 
 
-async def _version(connection: AsyncConnection, schema: str, where: str) -> int | None:
+def _version(connection: Connection, schema: str, where: str) -> int | None:
     """How many migrations the schema has had; None if there is no such schema."""
-    found = await (await connection.execute(FIND, {"schema": schema})).fetchone()
+    found = connection.execute(FIND, {"schema": schema}).fetchone()
     assert found is not None
     oid, ours, used = found
     if oid is None:
@@ -160,7 +160,7 @@ async def _version(connection: AsyncConnection, schema: str, where: str) -> int 
         if used:
             raise PortError(f"{where}: the schema {schema} holds something else; choose another schema")
         return 0
-    row = await (await connection.execute("SELECT version FROM turnwright")).fetchone()
+    row = connection.execute("SELECT version FROM turnwright").fetchone()
     version = 0 if row is None else int(row[0])
     if version > len(MIGRATIONS):
         raise PortError(

@@ -7,10 +7,11 @@ is no reason any more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from psycopg import AsyncConnection
+from attrs import frozen
+from psycopg import Connection
 
 from turnwright import heads, journal
 from turnwright.definition import Durability
@@ -19,7 +20,7 @@ from turnwright.evidence import Entry, Evidence
 from turnwright.heads import RunHead, RunStatus
 from turnwright.inbox import Word
 from turnwright.ports import Append, Appended, Busy, Cipher, Conflict, Fenced, Lease
-from turnwright_adapters._kept import Content, Kept, item_of
+from turnwright_adapters._kept import Content, Kept, Row, item_of
 from turnwright_adapters.postgres.database import OnServer
 from turnwright_adapters.postgres.texts import escaped_json
 
@@ -70,30 +71,38 @@ DELETE FROM runs WHERE run IN (
 )
 """
 
-# The entries go as one JSON text, since a parameter costs the driver as much as a value in it costs the server.
+# Appends go as two values, since a parameter costs the driver as much as a value in it costs the server: all that is
+# said of them as one JSON text, and the bodies of their entries as one string of bytes, which is cut by their lengths.
 APPEND: Final = """
-WITH run AS (
-    UPDATE runs SET version = version + %(length)s, updated_at = coalesce(%(at)s, updated_at),
-                    status = coalesce(%(status)s, status), reason = coalesce(%(reason)s, reason),
-                    definition = coalesce(%(definition)s, definition),
-                    fingerprint = coalesce(%(fingerprint)s, fingerprint),
-                    opened_at = coalesce(%(opened_at)s, opened_at),
-                    crashes = CASE WHEN %(results)s THEN 0 ELSE crashes END
-    WHERE tenant = %(tenant)s AND run_id = %(run_id)s AND epoch = %(epoch)s AND version = %(expected)s
-    RETURNING run
+WITH asked AS MATERIALIZED (
+    SELECT asked.*, each AS said
+    FROM jsonb_array_elements(convert_from(%(said)s, 'UTF8')::jsonb) AS each, jsonb_to_record(each) AS asked (
+        number integer, tenant text, run_id text, epoch bigint, expected bigint, append_id text, length bigint,
+        at float8, status text, reason text, definition text, fingerprint text, opened_at float8, results boolean)
+), run AS (
+    UPDATE runs SET version = version + length, updated_at = coalesce(at, updated_at),
+                    status = coalesce(asked.status, runs.status), reason = coalesce(asked.reason, runs.reason),
+                    definition = coalesce(asked.definition, runs.definition),
+                    fingerprint = coalesce(asked.fingerprint, runs.fingerprint),
+                    opened_at = coalesce(asked.opened_at, runs.opened_at),
+                    crashes = CASE WHEN results THEN 0 ELSE crashes END
+    FROM asked
+    WHERE runs.tenant = asked.tenant AND runs.run_id = asked.run_id AND runs.epoch = asked.epoch AND version = expected
+    RETURNING run, number, expected, length, append_id, said
 ), entries AS (
     INSERT INTO journal (run, seq, append_id, kind, schema, at, turn, call, attempt, code, name, ms, input_tokens,
                          output_tokens, size, digest, head, body)
-    SELECT run, %(expected)s + place, CASE WHEN place = %(length)s THEN %(append_id)s END, said->>0,
-           (said->>1)::integer, (said->>2)::float8, (said->>3)::bigint, (said->>4)::bigint, (said->>5)::bigint,
-           said->>6, said->>7, (said->>8)::bigint, (said->>9)::bigint, (said->>10)::bigint, (said->>11)::bigint,
-           decode(said->>12, 'hex'), decode(said->>13, 'hex'), body
-    FROM run, ROWS FROM (jsonb_array_elements(convert_from(%(entries)s, 'UTF8')::jsonb), unnest(%(bodies)s::bytea[]))
-              WITH ORDINALITY AS entry (said, body, place)
+    SELECT run, expected + place, CASE WHEN place = length THEN append_id END, entry->>0, (entry->>1)::integer,
+           (entry->>2)::float8, (entry->>3)::bigint, (entry->>4)::bigint, (entry->>5)::bigint, entry->>6, entry->>7,
+           (entry->>8)::bigint, (entry->>9)::bigint, (entry->>10)::bigint, (entry->>11)::bigint,
+           decode(entry->>12, 'base64'), decode(entry->>13, 'base64'),
+           substr(%(bodies)s::bytea, (entry->>14)::integer, (entry->>15)::integer)
+    FROM run, jsonb_array_elements(said->'entries') WITH ORDINALITY AS each (entry, place)
 ), words AS (
-    UPDATE inbox SET body = NULL FROM run WHERE inbox.run = run.run AND position = ANY(%(folded)s::bigint[])
+    UPDATE inbox SET body = NULL FROM run, jsonb_array_elements_text(said->'folded') AS folded
+    WHERE inbox.run = run.run AND position = folded::bigint
 )
-SELECT FROM run
+SELECT number FROM run
 """
 
 REFUSED: Final = """
@@ -112,9 +121,12 @@ SELECT seq, at, kind, turn, call, attempt, code, name, ms, input_tokens, output_
 FROM runs JOIN journal USING (run) WHERE tenant = %s AND run_id = %s AND seq > %s ORDER BY seq
 """
 
-READ_INBOX: Final = """
-SELECT position, body FROM runs JOIN inbox USING (run)
-WHERE tenant = %s AND run_id = %s AND position > %s AND body IS NOT NULL ORDER BY position
+READ_INBOXES: Final = """
+SELECT number, position, body
+FROM jsonb_to_recordset(convert_from(%b, 'UTF8')::jsonb)
+         AS asked (number integer, tenant text, run_id text, after bigint)
+     JOIN runs USING (tenant, run_id) JOIN inbox USING (run)
+WHERE position > after AND body IS NOT NULL ORDER BY number, position
 """
 
 READ_HEADS: Final = """
@@ -127,6 +139,30 @@ ORDER BY run DESC LIMIT %(limit)s
 """
 
 ERASE: Final = "UPDATE runs SET epoch = epoch + 1, holder = NULL WHERE tenant = %s AND run_id = %s RETURNING run"
+
+
+@frozen
+class _Append:
+    """What is to be appended, as the database is told of it."""
+
+    tenant: str
+    run_id: str
+    epoch: int
+    expected: int
+    append_id: str
+    rows: Sequence[Row]
+    said: Mapping[str, object]
+
+    @property
+    def asked(self) -> dict[str, object]:
+        """Which run, and where in it."""
+        return {
+            "tenant": self.tenant,
+            "run_id": self.run_id,
+            "epoch": self.epoch,
+            "expected": self.expected,
+            "append_id": self.append_id,
+        }
 
 
 class PostgresState(OnServer):
@@ -171,24 +207,24 @@ class PostgresState(OnServer):
         """Take the run; see `State.acquire`. A cancelled call does not keep what it took."""
         wanted = {"tenant": self._tenant, "run_id": run_id, "holder": holder, "seconds": float(seconds)}
 
-        async def take(connection: AsyncConnection) -> Lease | Busy | None:
+        def take(connection: Connection) -> Lease | Busy | None:
             while True:  # as often as the run comes, goes or falls free between two looks
-                taken = await (await connection.execute(TAKE, wanted)).fetchone()
+                taken = connection.execute(TAKE, wanted).fetchone()
                 if taken is None:
-                    held = await (await connection.execute(HELD, wanted)).fetchone()
+                    held = connection.execute(HELD, wanted).fetchone()
                     if held is not None and held[0] > 0:
                         return Busy(held[0])
                     if held is None and not create:
                         return None
                     if held is None:
-                        taken = await (await connection.execute(OPEN, wanted)).fetchone()
+                        taken = connection.execute(OPEN, wanted).fetchone()
                 if taken is not None:
                     epoch, version, crashes = taken
                     return Lease(run_id, epoch, version, seconds, crashes)
 
-        async def undo(connection: AsyncConnection, answer: Lease | Busy | None) -> None:
+        def undo(connection: Connection, answer: Lease | Busy | None) -> None:
             if isinstance(answer, Lease):
-                await self._give_back(connection, run_id, answer.epoch)
+                self._give_back(connection, run_id, answer.epoch)
 
         return await self._take(take, undo)
 
@@ -196,8 +232,8 @@ class PostgresState(OnServer):
         """Extend the lease; see `State.renew`."""
         wanted = {"tenant": self._tenant, "run_id": run_id, "epoch": epoch, "seconds": float(seconds)}
 
-        async def renew(connection: AsyncConnection) -> bool:
-            return (await connection.execute(RENEW, wanted)).rowcount > 0
+        def renew(connection: Connection) -> bool:
+            return connection.execute(RENEW, wanted).rowcount > 0
 
         return await self._ask(renew)
 
@@ -205,13 +241,13 @@ class PostgresState(OnServer):
         """Give the run back; see `State.release`."""
         await self._ask(lambda connection: self._give_back(connection, run_id, epoch))
 
-    async def _give_back(self, connection: AsyncConnection, run_id: str, epoch: int) -> None:
+    def _give_back(self, connection: Connection, run_id: str, epoch: int) -> None:
         wanted = {"tenant": self._tenant, "run_id": run_id, "epoch": epoch}
-        if (await connection.execute(FORGET, wanted)).rowcount:
+        if connection.execute(FORGET, wanted).rowcount:
             return
-        given = await connection.execute(RELEASE, {**wanted, "ended": sorted(heads.ENDED)})
-        if self._finished_kept is not None and await given.fetchone() == (True,):
-            await connection.execute(FORGET_OLD, (self._tenant, self._finished_kept))
+        given = connection.execute(RELEASE, {**wanted, "ended": sorted(heads.ENDED)})
+        if self._finished_kept is not None and given.fetchone() == (True,):
+            connection.execute(FORGET_OLD, (self._tenant, self._finished_kept))
 
     # --- the journal
 
@@ -219,12 +255,7 @@ class PostgresState(OnServer):
         """Write facts and their evidence; see `State.append`."""
         rows = [self._kept.row(run_id, entry) for entry in facts]
         change = heads.change(facts)
-        wanted = {
-            "tenant": self._tenant,
-            "run_id": run_id,
-            "epoch": epoch,
-            "expected": expected,
-            "append_id": append_id,
+        said = {
             "length": len(rows),
             "at": facts[-1].at if facts else None,
             "status": change.status,
@@ -234,41 +265,25 @@ class PostgresState(OnServer):
             "opened_at": change.opened_at,
             "results": change.results,
             "folded": self._kept.folded(facts),
-            "entries": escaped_json([row[:-1] for row in rows]),
-            "bodies": [row[-1] for row in rows],
         }
-
-        async def append(connection: AsyncConnection) -> Append:
-            while not (await connection.execute(APPEND, wanted)).rowcount:
-                found = await (await connection.execute(REFUSED, wanted)).fetchone()
-                if found is None:
-                    raise PortError(f"append to unknown run {run_id!r}; acquire it first")
-                owner, version, written = found
-                if written is not None:
-                    return Appended(written)
-                if owner != epoch:
-                    return Fenced(owner)
-                if version != expected:
-                    return Conflict(version)
-            return Appended(expected + len(rows))
-
-        return await self._ask(append)
+        asked = _Append(self._tenant, run_id, epoch, expected, append_id, rows, said)
+        return await self._ask_together(_append, asked)
 
     async def load(self, run_id: str, after: int = 0) -> Sequence[Entry]:
         """The entries; see `State.load`. PortError for one that was not sealed, or sealed for another place."""
 
-        async def load(connection: AsyncConnection) -> list[Entry]:
-            found = await connection.execute(READ_JOURNAL, (self._tenant, run_id, after), binary=True)
-            return [self._kept.entry(run_id, row) for row in await found.fetchall()]
+        def load(connection: Connection) -> list[Entry]:
+            found = connection.execute(READ_JOURNAL, (self._tenant, run_id, after), binary=True)
+            return [self._kept.entry(run_id, row) for row in found.fetchall()]
 
         return await self._ask(load)
 
     async def evidence(self, run_id: str, after: int = 0) -> Sequence[Evidence]:
         """The evidence; see `State.evidence`."""
 
-        async def evidence(connection: AsyncConnection) -> list[Evidence]:
-            found = await connection.execute(READ_EVIDENCE, (self._tenant, run_id, after), binary=True)
-            return [Evidence(*item_of(row)) for row in await found.fetchall()]
+        def evidence(connection: Connection) -> list[Evidence]:
+            found = connection.execute(READ_EVIDENCE, (self._tenant, run_id, after), binary=True)
+            return [Evidence(*item_of(row)) for row in found.fetchall()]
 
         return await self._ask(evidence)
 
@@ -278,17 +293,17 @@ class PostgresState(OnServer):
         """Put a word in the inbox; see `State.post`."""
         body = journal.encode_word(word)
 
-        async def post(connection: AsyncConnection) -> int:
-            async with connection.transaction():
-                found = await connection.execute(
+        def post(connection: Connection) -> int:
+            with connection.transaction():
+                found = connection.execute(
                     "UPDATE runs SET words = words + 1 WHERE tenant = %s AND run_id = %s RETURNING run, words",
                     (self._tenant, run_id),
                 )
-                row = await found.fetchone()
+                row = found.fetchone()
                 if row is None:
                     raise KeyError(run_id)
                 run, position = row
-                await connection.execute(
+                connection.execute(
                     "INSERT INTO inbox (run, position, body) VALUES (%s, %s, %s)",
                     (run, position, self._kept.said(run_id, position, body)),
                 )
@@ -298,12 +313,8 @@ class PostgresState(OnServer):
 
     async def read(self, run_id: str, after: int = 0) -> Sequence[tuple[int, Word]]:
         """The words; see `State.read`."""
-
-        async def read(connection: AsyncConnection) -> list[tuple[int, Word]]:
-            found = await connection.execute(READ_INBOX, (self._tenant, run_id, after), binary=True)
-            return [(position, self._kept.word(run_id, position, body)) for position, body in await found.fetchall()]
-
-        return await self._ask(read)
+        said = await self._ask_together(_read, (self._tenant, run_id, after))
+        return [(position, self._kept.word(run_id, position, body)) for position, body in said]
 
     # --- many runs
 
@@ -324,9 +335,9 @@ class PostgresState(OnServer):
             "limit": max(0, limit),
         }
 
-        async def runs(connection: AsyncConnection) -> list[RunHead]:
-            found = await connection.execute(READ_HEADS, wanted, binary=True)
-            return [RunHead(*row) for row in await found.fetchall()]
+        def runs(connection: Connection) -> list[RunHead]:
+            found = connection.execute(READ_HEADS, wanted, binary=True)
+            return [RunHead(*row) for row in found.fetchall()]
 
         return await self._ask(runs)
 
@@ -337,12 +348,69 @@ class PostgresState(OnServer):
         the tables and reuses its log; where they must be gone at once, also from copies, seal and destroy the key.
         """
 
-        async def erase(connection: AsyncConnection) -> None:
-            async with connection.transaction():
-                found = await (await connection.execute(ERASE, (self._tenant, run_id))).fetchone()
+        def erase(connection: Connection) -> None:
+            with connection.transaction():
+                found = connection.execute(ERASE, (self._tenant, run_id)).fetchone()
                 if found is None:
                     raise KeyError(run_id)
-                await connection.execute("UPDATE journal SET body = NULL WHERE run = %s", found)
-                await connection.execute("UPDATE inbox SET body = NULL WHERE run = %s", found)
+                connection.execute("UPDATE journal SET body = NULL WHERE run = %s", found)
+                connection.execute("UPDATE inbox SET body = NULL WHERE run = %s", found)
 
         await self._ask(erase)
+
+
+def _append(connection: Connection, appends: Sequence[_Append]) -> Sequence[Append | Exception]:
+    """Make *appends*, in one statement. Of two to one run it makes one; each that was not made learns why, alone."""
+    made = _written(connection, appends)
+    return [
+        Appended(each.expected + len(each.rows)) if number in made else _not_appended(connection, each)
+        for number, each in enumerate(appends)
+    ]
+
+
+def _written(connection: Connection, appends: Sequence[_Append]) -> set[int]:
+    """The numbers of those that were made."""
+    said: list[object] = []
+    bodies: list[bytes] = []
+    start = 1
+    for number, each in enumerate(appends):
+        entries: list[Row] = []
+        for *tokens, body in each.rows:
+            size = None
+            if isinstance(body, bytes):
+                size = len(body)
+                bodies.append(body)
+            entries.append((*tokens, start, size))
+            start += size or 0
+        said.append({"number": number, **each.asked, **each.said, "entries": entries})
+    written = connection.execute(APPEND, {"said": escaped_json(said), "bodies": b"".join(bodies)})
+    return {number for (number,) in written.fetchall()}
+
+
+def _not_appended(connection: Connection, append: _Append) -> Append | Exception:
+    """Why *append* was not made; where there is no reason any more, it is made."""
+    while True:
+        found = connection.execute(REFUSED, append.asked).fetchone()
+        if found is None:
+            return PortError(f"append to unknown run {append.run_id!r}; acquire it first")
+        owner, version, written = found
+        if written is not None:
+            return Appended(written)
+        if owner != append.epoch:
+            return Fenced(owner)
+        if version != append.expected:
+            return Conflict(version)
+        if _written(connection, [append]):
+            return Appended(append.expected + len(append.rows))
+
+
+def _read(connection: Connection, wanted: Sequence[tuple[str, str, int]]) -> list[list[tuple[int, bytes]]]:
+    """What is in the inboxes of some tenant's runs after some position, in one statement."""
+    asked = [
+        {"number": number, "tenant": tenant, "run_id": run_id, "after": after}
+        for number, (tenant, run_id, after) in enumerate(wanted)
+    ]
+    answers: list[list[tuple[int, bytes]]] = [[] for _ in wanted]
+    for number, position, body in connection.execute(READ_INBOXES, (escaped_json(asked),), binary=True).fetchall():
+        answers[number].append((position, body))
+    return answers

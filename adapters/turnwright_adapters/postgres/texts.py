@@ -3,11 +3,10 @@ r"""Every text that Python has, in a database that knows no NUL: `\0` is written
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-from psycopg import AsyncConnection
+from psycopg import Connection
 from psycopg.abc import Buffer
 from psycopg.types.string import StrBinaryDumper, StrDumper, TextBinaryLoader, TextLoader
 
@@ -16,7 +15,7 @@ __all__ = ["escaped_json", "speak_text"]
 ESCAPED: Final = re.compile(r"\\(.)")
 
 
-def speak_text(connection: AsyncConnection) -> None:
+def speak_text(connection: Connection) -> None:
     """Let all text that goes over *connection* be escaped on its way there, and be itself again on its way back."""
     connection.adapters.register_dumper(str, _BinaryOut)
     connection.adapters.register_dumper(str, _Out)
@@ -24,17 +23,20 @@ def speak_text(connection: AsyncConnection) -> None:
     connection.adapters.register_loader("text", _BinaryIn)
 
 
-def escaped_json(rows: Sequence[Sequence[object]]) -> bytes:
-    """Rows of plain values as JSON, their texts escaped and their bytes in hex."""
-    return msgspec.json.encode([[_plain(value) for value in row] for row in rows])
+def escaped_json(value: object) -> bytes:
+    """Plain values as JSON, their texts escaped and their bytes in base64."""
+    said = msgspec.json.encode(value)
+    return msgspec.json.encode(_plain(value)) if b"\\" in said else said  # there is one in every text to be escaped
 
 
 def _plain(value: object) -> object:
     match value:
         case str():
             return _escaped(value)
-        case bytes():
-            return value.hex()
+        case dict():
+            return {key: _plain(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_plain(each) for each in value]
         case _:
             return value
 

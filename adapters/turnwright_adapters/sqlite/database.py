@@ -26,6 +26,7 @@ from typing import Final, Self, TypeAlias, TypeVar, cast
 from attrs import define
 
 from turnwright.errors import PortError
+from turnwright_adapters._orders import Order, tell
 from turnwright_adapters.sqlite.mounts import refuse_network_mount
 from turnwright_adapters.sqlite.schema import migrate
 
@@ -108,28 +109,16 @@ class OnFile:
 
 
 @define(eq=False)
-class Order:
-    """Something to do on a connection, and who waits for it. Cancelling *future* forgets the answer, not the work."""
+class Work(Order):
+    """Something to do on a connection; where it is *durable*, it is on the disk when it is answered."""
 
     work: Callable[[Connection], object]
     durable: bool
-    future: asyncio.Future[object]
-    value: object = None
-    error: Exception | None = None
 
     def perform(self, connection: Connection) -> None:
         """Do it and keep the answer."""
         self.value = self.work(connection)
         self.error = None
-
-    def answer(self) -> None:
-        """Tell who waits, in the thread of its loop."""
-        if self.future.done():
-            return
-        if self.error is None:
-            self.future.set_result(self.value)
-        else:
-            self.future.set_exception(self.error)
 
 
 @define(eq=False)
@@ -139,8 +128,8 @@ class Forgotten:
     database: Database
 
 
-def _put(queue: SimpleQueue[Item], work: Callable[[Connection], object], *, durable: bool = False) -> Order:
-    order = Order(work, durable, asyncio.get_running_loop().create_future())
+def _put(queue: SimpleQueue[Item], work: Callable[[Connection], object], *, durable: bool = False) -> Work:
+    order = Work(work, durable)
     queue.put(order)
     return order
 
@@ -226,14 +215,14 @@ class Database:
             except Exception as error:  # noqa: BLE001 - whoever waits is told
                 for order in orders:
                     order.error = _told(self.path, error)
-            _answer(orders)
+            tell(orders)
             del orders  # it would keep alive whoever ordered last
         if connection is not None:
             for reader in self._readers:  # of two that close at once, neither is the last, and the log would stay
                 reader.join(GOODBYE_SECONDS)
             connection.close()
 
-    def _commit(self, connection: Connection, orders: Sequence[Order]) -> None:
+    def _commit(self, connection: Connection, orders: Sequence[Work]) -> None:
         """Do *orders* in one transaction; if that fails, each in its own, so that only the culprit fails."""
         try:
             self._transact(connection, orders)
@@ -244,7 +233,7 @@ class Database:
                 for order in orders:
                     self._commit(connection, [order])
 
-    def _transact(self, connection: Connection, orders: Sequence[Order]) -> None:
+    def _transact(self, connection: Connection, orders: Sequence[Work]) -> None:
         # A commit that is not synced is safe in a crash of the process, and the next synced one takes it along. It
         # serves leases: when the power fails, their holders on this host are gone as well.
         synchronous = "FULL" if any([order.durable for order in orders]) else "NORMAL"
@@ -267,12 +256,12 @@ class Database:
         connection: Connection | None = None
         while orders := _next(self.reads, FEW):
             connection = self._look(connection, orders)
-            _answer(orders)
+            tell(orders)
             del orders  # as above
         if connection is not None:
             connection.close()
 
-    def _look(self, connection: Connection | None, orders: Sequence[Order]) -> Connection | None:
+    def _look(self, connection: Connection | None, orders: Sequence[Work]) -> Connection | None:
         for order in orders:
             try:
                 if connection is None:
@@ -298,13 +287,13 @@ def _close_all() -> None:
         database.join()
 
 
-Item: TypeAlias = Order | Forgotten | None
+Item: TypeAlias = Work | Forgotten | None
 """What a thread is handed: something to do, word of a lost user, or None at the end."""
 
 
-def _next(queue: SimpleQueue[Item], most: int) -> list[Order]:
+def _next(queue: SimpleQueue[Item], most: int) -> list[Work]:
     """Wait for an order and take with it what else is there; nothing when the queue has ended."""
-    orders: list[Order] = []
+    orders: list[Work] = []
     order = queue.get()
     while order is not None:
         if isinstance(order, Forgotten):
@@ -320,23 +309,6 @@ def _next(queue: SimpleQueue[Item], most: int) -> list[Order]:
     if orders:
         queue.put(None)  # for the next time
     return orders
-
-
-def _answer(orders: Sequence[Order]) -> None:
-    """Tell everybody who waits, with one wake-up for each loop."""
-    waiting: dict[asyncio.AbstractEventLoop, list[Order]] = {}
-    for order in orders:
-        waiting.setdefault(order.future.get_loop(), []).append(order)
-    for loop, theirs in waiting.items():
-        try:
-            loop.call_soon_threadsafe(_tell, theirs)
-        except RuntimeError:
-            pass  # the loop was closed: nobody waits any more
-
-
-def _tell(orders: Sequence[Order]) -> None:
-    for order in orders:
-        order.answer()
 
 
 def _told(path: Path, error: Exception) -> Exception:
