@@ -261,7 +261,7 @@ class Driver:
         for entry in entries:
             try:
                 telemetry.record(entry.evidence)
-            except Exception:  # noqa: BLE001, S110 - an observer never changes the run
+            except (Exception, asyncio.CancelledError):  # noqa: BLE001, S110 - an observer never changes the run
                 pass
 
     # --- the loop

@@ -419,7 +419,7 @@ class _Fanned:
         for take in self._takers:
             try:
                 take(item)
-            except Exception:  # noqa: BLE001 - an observer never changes the run
+            except (Exception, asyncio.CancelledError):  # noqa: BLE001 - an observer never changes the run
                 self.failed += 1
 
 

@@ -223,15 +223,15 @@ def flaw(answer: object) -> str:
 
     A model port is somebody else's code: what it gives is looked at once, before it is believed and written down.
     """
-    if not isinstance(answer, AssistantMessage):
+    if type(answer) is not AssistantMessage:
         return f"it is {type(answer).__name__}, not an AssistantMessage"
     reason: object = answer.stop_reason
     if not isinstance(reason, str) or reason not in _STOP_REASONS:
         return f"stop_reason is {reason!r:.40}"
-    usage = answer.usage
-    if usage is NO_USAGE:
-        return flaw_of_parts((answer, *answer.parts))
-    wrong = flaw_of_parts((answer, usage, *answer.parts))
+    wrong, usage = _misshapen(answer) or flaw_of_parts(answer.parts), answer.usage
+    if wrong or usage is NO_USAGE:
+        return wrong
+    wrong = _misshapen(usage) if type(usage) is Usage else f"usage is {usage!r:.40}"
     counts = () if wrong else (getattr(usage, each.name) for each in fields(Usage))
     return wrong or ("" if all([0 <= count <= 2**53 for count in counts]) else "Usage counts below 0 or beyond 2**53")
 
@@ -240,14 +240,20 @@ def flaw_of_parts(parts: Sequence[object]) -> str:
     """What is wrong with the first of *parts* that is none, or that holds what it cannot; empty if nothing is."""
     for value in parts:
         kind: type = type(value)
-        if kind not in _CHECKED:
-            return f"{kind.__name__} is no part"
-        for name, kinds in _shape(kind):
-            if type(getattr(value, name)) not in kinds:
-                return f"{type(value).__name__}.{name} is {type(getattr(value, name)).__name__}"
+        wrong = _misshapen(value) if kind in _PARTS else f"{kind.__name__} is no part"
+        if wrong:
+            return wrong
         sources = _SOURCES.get(kind, ())
         if sources and len([name for name in sources if getattr(value, name) is not None]) != 1:
             return f"{kind.__name__} has exactly one of {', '.join(sources)}"
+    return ""
+
+
+def _misshapen(value: object) -> str:
+    kind: type = type(value)
+    for name, kinds in _shape(kind):
+        if type(getattr(value, name)) not in kinds:
+            return f"{kind.__name__}.{name} is {type(getattr(value, name)).__name__}"
     return ""
 
 
@@ -261,7 +267,7 @@ def _shape(kind: type) -> tuple[tuple[str, tuple[object, ...]], ...]:
 
 _STOP_REASONS: Final = frozenset(get_args(StopReason)) - {"error", "aborted"}
 _SOURCES: Final[dict[type, tuple[str, ...]]] = {Image: ("data", "url"), File: ("data", "url", "id")}
-_CHECKED: Final = frozenset([AssistantMessage, Usage, *get_args(Part)])
+_PARTS: Final = frozenset(get_args(Part))
 
 
 class Transcript(Sequence[Message]):

@@ -74,7 +74,7 @@ T = TypeVar("T")
 Progress: TypeAlias = Callable[[int, str], None]
 
 FOREVER: Final = float("inf")
-MODEL_ERROR_KINDS: Final = frozenset(get_args(ModelErrorKind))
+MODEL_ERROR_KINDS: Final = get_args(ModelErrorKind)
 RESERVE: Final = 0.005
 """Seconds of a deadline that an effect may not use, so that its result can still be recorded."""
 NOTHING: Final = AssistantMessage(())
@@ -212,7 +212,7 @@ class Performer:
             answer = await ports.model.complete(request)
         except ModelError as error:
             kind, message, retryable = error.kind, told(error), bool(error.retryable)
-            if error.partial is not None and not flaw(replace(error.partial, stop_reason="stop")):
+            if isinstance(error.partial, AssistantMessage) and not flaw(replace(error.partial, stop_reason="stop")):
                 partial = error.partial
             if kind not in MODEL_ERROR_KINDS:
                 kind, message = "internal", f"{kind}: {message}"
@@ -579,7 +579,7 @@ def _isolated(emit: Callable[[Delta], None]) -> Callable[[Delta], None]:
     def isolated(delta: Delta) -> None:
         try:
             emit(delta)
-        except Exception:  # noqa: BLE001, S110 - a sink never fails the step
+        except (Exception, asyncio.CancelledError):  # noqa: BLE001, S110 - a sink never fails the step
             pass
 
     return isolated

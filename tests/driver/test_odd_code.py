@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -13,16 +14,22 @@ from turnwright import (
     CallView,
     Completed,
     Failed,
+    ModelError,
     Outcome,
     Ports,
     RunCall,
+    Suspended,
     Tool,
     ToolOutput,
     resume_agent,
     run_agent,
     tool,
 )
-from turnwright.messages import ToolMessage
+from turnwright.deltas import Delta
+from turnwright.evidence import Evidence
+from turnwright.memory import combine_delta_sinks, combine_telemetry
+from turnwright.messages import AssistantMessage, Text, ToolMessage, Usage
+from turnwright.ports import ModelRequest
 from turnwright.testing import ScriptedModel, call, text
 
 
@@ -139,3 +146,59 @@ async def test_a_result_guard_changes_nothing_in_place() -> None:
 
     assert isinstance(outcome, Completed)
     assert [{"id": 7}] == made
+
+
+class Answering:
+    """A model port that gives, or raises, what it was given."""
+
+    def __init__(self, answer: object) -> None:
+        self._answer = answer
+
+    async def complete(self, request: ModelRequest) -> AssistantMessage:
+        """Answer."""
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer  # type: ignore[return-value]
+
+
+@pytest.mark.promise("N-02")
+@pytest.mark.parametrize(
+    "answer",
+    [
+        AssistantMessage((AssistantMessage("hello"),)),  # type: ignore[arg-type]
+        AssistantMessage((Usage(),)),  # type: ignore[arg-type]
+        AssistantMessage("hello", usage=Text("none")),  # type: ignore[arg-type]
+        ModelError("internal", "no", partial="hel"),  # type: ignore[arg-type]
+        ModelError(["internal"], "no"),  # type: ignore[arg-type]
+    ],
+    ids=["a message as a part", "usage as a part", "a part as usage", "text as an answer", "a list as a kind"],
+)
+async def test_an_odd_answer_is_a_failure_of_the_model(answer: object) -> None:
+    """It is written down as such, and the run can be taken up again."""
+    outcome = await told(using(repairs=0), Ports(model=Answering(answer)))
+
+    assert isinstance(outcome, Suspended)
+    assert "model" == outcome.reason
+
+
+class Cancelling:
+    """Whoever watches, by way of a future that was cancelled."""
+
+    def record(self, evidence: Evidence) -> None:
+        """Look at the future."""
+        raise asyncio.CancelledError
+
+    def emit(self, delta: Delta) -> None:
+        """Look at the future."""
+        raise asyncio.CancelledError
+
+
+@pytest.mark.promise("N-14", "N-15")
+@pytest.mark.parametrize("others", [0, 1])
+async def test_whoever_watches_cannot_cancel_the_run(others: int) -> None:
+    """Nobody is cancelled in the middle of a plain call: it is an error like any other."""
+    deltas = combine_delta_sinks(Cancelling(), *[Cancelling()] * others) if others else Cancelling()
+    telemetry = combine_telemetry(Cancelling(), *[Cancelling()] * others) if others else Cancelling()
+    ports = Ports(model=ScriptedModel([text("done")], chunk=1), deltas=deltas, telemetry=telemetry)
+
+    assert isinstance(await told(using(), ports), Completed)
