@@ -143,7 +143,9 @@ class Race:
 
     async def last(self, call: Coroutine[object, object, None], asked: object) -> None:
         """Wait for the last port of all: in a hurry if the run was interrupted or can be."""
-        if may_wait(asked) and (self._leaving or self._watcher is not None or self.deadline is not None):
+        task = asyncio.current_task()
+        interrupted = self._leaving or (task is not None and task.cancelling())
+        if may_wait(asked) and (interrupted or self._watcher is not None or self.deadline is not None):
             await self.hurry(call)
         else:
             await call

@@ -657,3 +657,40 @@ def test_a_broken_signal_costs_no_time_while_a_port_is_slow() -> None:
         assert isinstance(outcome, Completed)
 
     run(scene())
+
+
+@pytest.mark.promise("N-12", "T-10")
+def test_a_task_that_is_cancelled_while_it_reads_its_run_does_not_wait_for_a_dead_store() -> None:
+    """A store that hangs as the run is read hangs as it is given back, and that has the grace and no more."""
+
+    async def scene() -> None:
+        hang = Hang()
+
+        class Dying(MemoryState):
+            dead = False
+
+            async def load(self, run_id: str, after: int = 0) -> Sequence[Entry]:
+                if self.dead:
+                    await hang()
+                return await super().load(run_id, after)
+
+            async def release(self, run_id: str, epoch: int) -> None:
+                if self.dead:
+                    await hang()
+                await super().release(run_id, epoch)
+
+        state = Dying()
+        worker = AgentDefinition(name="worker", instruction="Work.")
+        world = Ports(model=ScriptedModel([text("done")]), state=state, clock=LoopClock())
+        await run_agent(worker, "go", world, run_id="r1")
+        state.dead = True
+        task = asyncio.create_task(run_agent(worker, "go", world, run_id="r1"))
+        await hang.reached.wait()
+        task.cancel()
+
+        await asyncio.wait([task], timeout=60)
+
+        assert task.cancelled()
+        assert (2, 2) == (hang.entered, hang.left)
+
+    run(scene())
