@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Final
 
 from attrs import define, field
 
@@ -28,6 +29,9 @@ from turnwright.ports import Budgets, Denied, Prices, Reserved
 from turnwright.state import RunState
 
 __all__ = ["Spending"]
+
+
+UNAVAILABLE: Final = Denied("the budget port", "unavailable")
 
 
 @define(eq=False)
@@ -52,7 +56,7 @@ class Spending:
     _open: dict[str, _Reservation] = field(init=False, factory=dict)
 
     def adopt(self) -> None:
-        """Answer for what the run's last owner may have left open: the effects of the turn it was in."""
+        """Answer for what the run's last owner may have left open: the effects of the turn it was in, and the next."""
         state = self._state
         commands: list[AskModel | ExecuteCall] = [
             AskModel(state.turn, attempt, "") for attempt in range(1, state.attempts + 1)
@@ -65,18 +69,40 @@ class Spending:
                 ]
         for command in commands:
             self._open[self._id(command)] = _Reservation(self._cost(command), dispatched=True)
+        for command in self._next():
+            self._open.setdefault(self._id(command), _Reservation(self._cost(command)))
         if state.answered and state.attempts:
             answer = next(message for message in reversed(state.transcript) if isinstance(message, AssistantMessage))
             self.spent(AskModel(state.turn, state.attempts, ""), answer)
 
+    def _next(self) -> list[AskModel | ExecuteCall]:
+        """The effects that its last owner may have held something for without living to say so."""
+        state, commands = self._state, list[AskModel | ExecuteCall]()
+        for call in state.calls:
+            admitted = call.admitted
+            if call.result is None and admitted is not None and admitted.name in self._definition.toolbox:
+                attempt = 1 if call.started is None else call.started.attempt + 1
+                commands.append(ExecuteCall(admitted, attempt, state.effect_id(call.turn, call.index)))
+        if state.open_calls:
+            return commands
+        return [AskModel(state.turn + 1, 1, "") if state.answered else AskModel(state.turn, state.attempts + 1, "")]
+
     async def reserve(self, wave: Wave) -> Wave:
-        """Hold what the wave's effects may cost, take out what is denied. A port that fails denies."""
+        """Hold what the wave's effects may cost, take out what is denied. A port that fails denies.
+
+        What came before is closed first, or nothing is held: so all that is open is of one wave, and the next owner
+        finds it.
+        """
+        effects = [command for command in wave.commands if isinstance(command, AskModel | ExecuteCall)]
+        held_now = {self._id(command) for command in effects}
+        past = [id for id in self._open if id not in held_now] if effects else []
+        await self._close(past)
+        stuck = any([id in self._open for id in past])
         denied: list[tuple[Command, Denied]] = []
-        for command in wave.commands:
-            if isinstance(command, AskModel | ExecuteCall):
-                held = await self._hold(command)
-                if isinstance(held, Denied):
-                    denied.append((command, held))
+        for command in effects:
+            held = UNAVAILABLE if stuck else await self._hold(command)
+            if isinstance(held, Denied):
+                denied.append((command, held))
         if not denied:
             return wave
         dropped = [command for command, _ in denied]
@@ -90,6 +116,7 @@ class Spending:
     async def _hold(self, command: AskModel | ExecuteCall) -> Reserved | Denied:
         reservation, ask = self._id(command), self._cost(command)
         assert self._state.opened is not None
+        self._open[reservation] = _Reservation(ask)  # before the port is asked: its answer may be lost
         held: object
         try:
             held = await self._budgets.reserve(reservation, (*self._scopes, self._state.opened.run_id), ask)
@@ -100,10 +127,9 @@ class Spending:
             held = None
         except Exception:  # noqa: BLE001 - fail closed
             held = None
-        if isinstance(held, Reserved):
-            self._open[reservation] = _Reservation(ask)
-            return held
-        return held if isinstance(held, Denied) else Denied("the budget port", "unavailable")
+        if isinstance(held, Denied):
+            del self._open[reservation]
+        return held if isinstance(held, Reserved | Denied) else UNAVAILABLE
 
     def dispatched(self, command: AskModel | ExecuteCall) -> None:
         """The effect may have started: from here on it counts."""
@@ -136,9 +162,11 @@ class Spending:
 
     async def settle(self, *, leaving: bool = False) -> None:
         """Tell the port what was used. If it fails, the reservation stands, which is never too little to hold."""
-        for id, reservation in [*self._open.items()]:
-            if reservation.actual is None and not leaving:
-                continue
+        await self._close([id for id, each in self._open.items() if leaving or each.actual is not None])
+
+    async def _close(self, ids: list[str]) -> None:
+        for id in ids:
+            reservation = self._open[id]
             with suppress(Exception):
                 if reservation.dispatched or reservation.actual is not None:
                     await self._budgets.settle(

@@ -11,12 +11,14 @@ from attrs import evolve as replace
 from tests.driver.virtual import LoopClock, run
 from turnwright import (
     AgentDefinition,
+    Cancelled,
     Completed,
     Decision,
     Limits,
     MemoryState,
     ModelError,
     Outcome,
+    PortError,
     Ports,
     Suspended,
     resume_agent,
@@ -453,3 +455,65 @@ async def test_a_cancelled_run_that_waits_for_money_holds_none() -> None:
     await resume_agent(LOOKER, "r1", ports)
 
     assert (100, 1, 0) == budgets.standing("t", "money")
+
+
+@pytest.mark.promise("N-11")
+async def test_nothing_more_is_used_while_an_earlier_use_is_not_settled() -> None:
+    """Else a crash in a later turn would leave a reservation behind that no later owner looks for."""
+
+    class Forgetful(MemoryBudgets):
+        broken = True
+
+        async def settle(self, id: str, actual: Mapping[str, int]) -> None:
+            if self.broken:
+                raise PortError("out of paper")
+            await super().settle(id, actual)
+
+    budgets = Forgetful({("t", "requests"): 9, ("t", "tool_calls"): 9})
+    ports = world(budgets)
+
+    stopped = await run_agent(LOOKER, "go", ports, run_id="r1")
+    budgets.broken = False
+    ended = await resume_agent(LOOKER, "r1", ports)
+
+    assert isinstance(stopped, Suspended)
+    assert ("budget", "unavailable", (1, 0)) == (stopped.reason, stopped.detail, used(stopped))
+    assert isinstance(ended, Completed)
+    assert [(9, 2, 0), (9, 1, 0)] == [budgets.standing("t", axis) for axis in ("requests", "tool_calls")]
+
+
+@pytest.mark.promise("N-11")
+async def test_what_an_owner_held_and_did_not_live_to_say_is_let_go() -> None:
+    """It died between the reservation and the intent, and the run was cancelled before anybody could use it."""
+    held = asyncio.Event()
+
+    class Mortal(MemoryBudgets):
+        alive = True
+
+        async def reserve(self, id: str, scopes: Sequence[str], ask: Mapping[str, int]) -> Reserved | Denied:
+            answer = await super().reserve(id, scopes, ask)
+            if "tool_calls" in ask:
+                self.alive = False
+                held.set()
+                await asyncio.Event().wait()
+            return answer
+
+        async def release(self, id: str) -> None:
+            if not self.alive:
+                raise PortError("nobody is there")
+            await super().release(id)
+
+    budgets = Mortal({("t", "tool_calls"): 9})
+    ports = world(budgets)
+    working = asyncio.ensure_future(run_agent(LOOKER, "go", ports, run_id="r1"))
+    await held.wait()
+    working.cancel()
+    await asyncio.wait([working])
+    left = budgets.standing("t", "tool_calls")
+    budgets.alive = True
+    await ports.state.post("r1", Cancel())
+
+    ended = await resume_agent(LOOKER, "r1", ports)
+
+    assert isinstance(ended, Cancelled)
+    assert [(9, 0, 1), (9, 0, 0)] == [left, budgets.standing("t", "tool_calls")]

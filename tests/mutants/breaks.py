@@ -271,15 +271,15 @@ BREAKS: Final = (
     Break(
         "a denied reservation does not stop the effect",
         f"{CORE}/spending.py",
-        "                if isinstance(held, Denied):\n                    denied.append((command, held))\n",
-        "                if isinstance(held, Denied):\n                    pass\n",
+        "            if isinstance(held, Denied):\n                denied.append((command, held))\n",
+        "            if isinstance(held, Denied):\n                pass\n",
         BUDGETS,
     ),
     Break(
         "a budgets port that fails grants everything",
         f"{CORE}/spending.py",
-        'return held if isinstance(held, Denied) else Denied("the budget port", "unavailable")',
-        "return held if isinstance(held, Denied) else Reserved()",
+        "return held if isinstance(held, Reserved | Denied) else UNAVAILABLE",
+        "return held if isinstance(held, Reserved | Denied) else Reserved()",
         BUDGETS,
     ),
     Break(
