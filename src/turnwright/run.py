@@ -252,11 +252,8 @@ async def _open(
     for word in words:
         _refuse_unknown(driver.state, word.effect_id)
     await driver.hear(words)
-    if driver.crashes < POISONED or driver.state.ended is not None:
-        return True
-    suspended = driver.state.suspended
-    if suspended is not None and suspended.detail == "poisoned":
-        return True  # somebody looked, and wants to try once more
+    if driver.crashes < POISONED or driver.state.ended is not None or driver.state.suspended is not None:
+        return True  # one that rests was brought there by an owner who lived, or somebody looked and wants to try again
     driver.note(RunSuspended("external", "poisoned", f"{driver.crashes} owners died in a row with no result between"))
     await driver.flush()
     return False

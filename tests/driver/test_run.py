@@ -634,6 +634,24 @@ async def test_a_run_that_kills_its_owners_is_put_aside() -> None:
     assert isinstance(ended, Completed)
 
 
+@pytest.mark.promise("N-05", "N-10")
+async def test_a_run_that_was_put_aside_and_came_to_rest_since_goes_on_like_any_other() -> None:
+    """Whoever brought it to where somebody has to approve did not die of it: the approval is enough."""
+    state = MemoryState()
+    for _ in range(5):
+        assert isinstance(await state.acquire("r1", holder="dies", seconds=0.0), Lease)
+    ports = Ports(model=ScriptedModel([call("add", a=1, b=2), text("3")]), state=state)
+    asking = replace(ADDER, tools=[replace(add, approval="required")])
+    await run_agent(asking, "go", ports, run_id="r1")
+    waiting = await resume_agent(asking, "r1", ports)
+    assert isinstance(waiting, Suspended)
+
+    ended = await resume_agent(asking, "r1", ports, decisions={waiting.pending[0].effect_id: "approve"})
+
+    assert "approval" == waiting.reason
+    assert isinstance(ended, Completed)
+
+
 @pytest.mark.promise("T-08")
 async def test_a_finished_run_leaves_nothing_for_the_collector() -> None:
     """What a run was made of goes when it goes: nothing of it holds itself in a circle."""
