@@ -8,6 +8,7 @@ The first difference is reported.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Final, Literal
 
 from turnwright import journal
@@ -18,6 +19,7 @@ from turnwright.errors import JournalError, UnknownRun
 from turnwright.evidence import verify
 from turnwright.facts import (
     ApprovalDecided,
+    BoundaryDecided,
     CallAdmitted,
     CallFinished,
     CallInDoubt,
@@ -97,8 +99,11 @@ async def replay_agent(definition: AnyDefinition, run_id: str, ports: Ports) -> 
     except JournalError as error:
         return Replay(run_id, error.position - 1, Divergence(error.position, "evidence", "chain", str(error)))
     engine = _Engine(definition, ports)
-    for position, (fact, entry) in enumerate(zip(facts, entries, strict=True), start=1):
-        if not isinstance(fact, FROM_OUTSIDE) and not (
+    replayable = zip(facts, entries, _awaiting_code(facts), strict=True)
+    for position, (fact, entry, awaiting) in enumerate(replayable, start=1):
+        if isinstance(fact, InboxReceived) and awaiting:
+            await engine.look()
+        elif not isinstance(fact, FROM_OUTSIDE) and not (
             isinstance(fact, RunSuspended) and fact.reason in CHOSEN_OUTSIDE
         ):
             replayed = await engine.conclude(fact)
@@ -108,6 +113,16 @@ async def replay_agent(definition: AnyDefinition, run_id: str, ports: Ports) -> 
     return Replay(run_id, len(facts), None)
 
 
+def _awaiting_code(facts: Sequence[Fact]) -> list[bool]:
+    """For each fact, whether the next one that is no word says what code of the definition saw: it may be slow."""
+    awaiting, upcoming = [], False
+    for fact in reversed(facts):
+        awaiting.append(upcoming)
+        if not isinstance(fact, InboxReceived):
+            upcoming = isinstance(fact, (BoundaryDecided, *CONCLUSIONS))
+    return awaiting[::-1]
+
+
 class _Engine:
     """Concludes again what the engine concluded, wave by wave."""
 
@@ -115,28 +130,34 @@ class _Engine:
         self.state = RunState()
         self.due: deque[Fact] = deque()
         """What the wave in hand still has to say."""
+        self.seen: list[Fact] = []
+        """What a look at the run would have concluded before the words that came last."""
         self._definition = definition
         self._performer = Performer(definition, ports, self.state)
 
+    async def look(self) -> None:
+        """Conclude now what may have been concluded while the words came that are next."""
+        if not self.due:
+            self.seen += await self._wave()
+
     async def conclude(self, recorded: Fact) -> Fact | None:
         """The next conclusion. One that a budget may have taken out of its wave is passed over for a later one."""
+        seen, self.seen = self.seen, []
+        if recorded in seen:
+            return recorded
         while self.due:
             concluded = self.due.popleft()
             if concluded == recorded or not isinstance(concluded, CallStarted):
                 return concluded
-        self.due.extend(await self._wave(recorded))
+        self.due.extend(await self._wave())
         while self.due:
             concluded = self.due.popleft()
             if concluded == recorded or not isinstance(concluded, CallStarted) or not self.due:
                 return concluded
         return None
 
-    async def _wave(self, recorded: Fact) -> list[Fact]:
+    async def _wave(self) -> list[Fact]:
         """What follows without the world: intents, and the results of commands that only look."""
-        answer = self.state.answer
-        if answer is not None and isinstance(recorded, CONCLUSIONS) and (self.state.steering or self.state.follow_ups):
-            # The check was under way when the words came.
-            return [*await self._performer.perform(CheckOutput(self.state.turn, answer))]
         wave = decide(self._definition, self.state)
         if isinstance(wave, Rest):
             return []

@@ -14,18 +14,21 @@ from tests.laws.playing import RUN, Weather, play, weathers
 from turnwright import (
     AgentDefinition,
     Completed,
+    Failed,
+    Go,
     Ports,
     Rewrite,
     RunCall,
+    TurnView,
     UnknownRun,
     replay_agent,
     resume_agent,
     run_agent,
     tool,
 )
-from turnwright.inbox import Steer
+from turnwright.inbox import FollowUp, Steer
 from turnwright.memory import MemoryBudgets
-from turnwright.messages import UserMessage
+from turnwright.messages import AssistantMessage, UserMessage
 from turnwright.ports import Denied, ModelRequest, Reserved
 from turnwright.testing import ScriptedModel, call, text
 from turnwright.testing.strategies import Sketch, sketches
@@ -177,3 +180,41 @@ async def test_a_run_without_journal_is_unknown() -> None:
     """There is nothing to replay, and that is said by name."""
     with pytest.raises(UnknownRun):
         await replay_agent(AgentDefinition(name="a", instruction=""), "nobody", Ports(model=ScriptedModel([])))
+
+
+@pytest.mark.promise("N-20", "P-08")
+@pytest.mark.parametrize("said", [["hurry"], ["hurry", "now"]])
+def test_words_that_came_while_a_boundary_was_asked_are_no_divergence(said: list[str]) -> None:
+    """It had looked at the run before they came, and its word stands."""
+    ports = Ports(model=ScriptedModel([text("3"), text("4"), text("5")]), clock=LoopClock())
+
+    async def slow(view: TurnView) -> Go | None:
+        while said:
+            await ports.state.post(RUN, FollowUp(UserMessage(said.pop())))
+            await asyncio.sleep(5)
+        return Go([UserMessage("end?")]) if view.ending and view.turn == 2 else None
+
+    definition = AgentDefinition(name="slow", instruction="Add.", boundary=slow)
+
+    assert isinstance(run(run_agent(definition, "1+2", ports, run_id=RUN)), Completed)
+    assert None is run(replay_agent(definition, RUN, ports)).divergence
+
+
+@pytest.mark.promise("N-20", "P-08")
+async def test_a_boundary_that_fails_while_a_word_waits_is_no_divergence() -> None:
+    """The answer is there and is not looked at: the run fails where the next turn would begin."""
+    ports = Ports(model=ScriptedModel([text("3")]))
+
+    class Talking(ScriptedModel):
+        async def complete(self, request: ModelRequest) -> AssistantMessage:
+            await ports.state.post(RUN, Steer(UserMessage("hurry")))
+            return await super().complete(request)
+
+    def boundary(_: TurnView) -> None:
+        raise RuntimeError("broken")
+
+    definition = AgentDefinition(name="broken", instruction="Add.", boundary=boundary)
+    outcome = await run_agent(definition, "1+2", replace(ports, model=Talking([text("3")])), run_id=RUN)
+
+    assert isinstance(outcome, Failed)
+    assert None is (await replay_agent(definition, RUN, ports)).divergence
