@@ -90,7 +90,7 @@ class Watch(Protocol):
 
 
 class Driver:
-    """One owner's work on one run."""
+    """One owner's work on one run. *asked* is when it asked for the lease, on the monotonic clock."""
 
     def __init__(
         self,
@@ -99,6 +99,7 @@ class Driver:
         lease: Lease,
         *,
         holder: str,
+        asked: float,
         race: Race,
         watch: Watch | None = None,
     ) -> None:
@@ -142,9 +143,8 @@ class Driver:
         self._wake: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._landed: list[_Running] = []
-        now = ports.clock.monotonic()
-        self._renew_at = now + RENEW_AFTER
-        self._valid_until = now + lease.seconds - MARGIN
+        self._renew_at = asked + RENEW_AFTER
+        self._valid_until = asked + lease.seconds - MARGIN
 
     # --- the journal
 

@@ -206,7 +206,7 @@ async def open_inbox(definition: AnyDefinition, ports: Ports, run_id: str) -> No
 async def _take(
     definition: AnyDefinition, ports: Ports, run_id: str, *, race: Race, watch: Watch | None, create: bool
 ) -> Driver:
-    holder = ports.ids.new_id()
+    holder, asked = ports.ids.new_id(), ports.clock.monotonic()
     taken: list[Lease | Busy | None] = []
 
     async def take() -> Lease | Busy | None:
@@ -226,7 +226,7 @@ async def _take(
         case Busy(retry_after):
             raise RunBusy(run_id, retry_after)
         case Lease() as lease:
-            return Driver(definition, ports, lease, holder=holder, race=race, watch=watch)
+            return Driver(definition, ports, lease, holder=holder, asked=asked, race=race, watch=watch)
 
 
 async def _open(

@@ -25,7 +25,8 @@ from turnwright import (
 )
 from turnwright.evidence import Entry, verify
 from turnwright.inbox import Word
-from turnwright.ports import Append
+from turnwright.messages import AssistantMessage
+from turnwright.ports import Append, Busy, Lease, ModelRequest
 from turnwright.testing import FixedClock, ScriptedModel, call, text
 
 PLACES = ["model", "tool", "approvals", "context", "guard", "check", "reserve", "settle", "inbox", "read", "append"]
@@ -341,6 +342,40 @@ def test_a_run_that_takes_hours_keeps_its_lease() -> None:
 
         assert isinstance(outcome, Completed)
         assert {"Busy"} == {type(each).__name__ for each in refused}
+
+    run(scene())
+
+
+@pytest.mark.promise("N-10")
+def test_a_lease_counts_from_when_it_was_asked_for() -> None:
+    """Where the answer took longer than the lease, it is renewed before the first effect."""
+
+    async def scene() -> None:
+        done: list[str] = []
+
+        class Slow(MemoryState):
+            async def acquire(
+                self, run_id: str, *, holder: str, seconds: float, create: bool = True
+            ) -> Lease | Busy | None:
+                lease = await super().acquire(run_id, holder=holder, seconds=seconds, create=create)
+                await asyncio.sleep(40)
+                return lease
+
+            async def renew(self, run_id: str, epoch: int, *, seconds: float) -> bool:
+                done.append("renew")
+                return await super().renew(run_id, epoch, seconds=seconds)
+
+        class Told(ScriptedModel):
+            async def complete(self, request: ModelRequest) -> AssistantMessage:
+                done.append("ask")
+                return await super().complete(request)
+
+        state = Slow(monotonic=asyncio.get_running_loop().time)
+        talker = AgentDefinition(name="talker", instruction="Talk.")
+
+        await run_agent(talker, "go", Ports(model=Told([text("hi")]), state=state, clock=LoopClock()))
+
+        assert ["renew", "ask"] == done
 
     run(scene())
 
