@@ -38,12 +38,16 @@ from turnwright.ports import (
     State,
 )
 from turnwright.schema import Parameters
-from turnwright.tools import Tool, ToolContext, awaited
+from turnwright.state import RunState
+from turnwright.tools import DidNotHappen, Happened, Tool, ToolContext, awaited
 from turnwright.wiring import Ports
 
-__all__ = ["WatchedState", "started_effects", "watched_ports", "watched_tool"]
+__all__ = ["Law", "WatchedState", "started_effects", "watched_ports", "watched_tool"]
 
 T = TypeVar("T")
+
+Law: TypeAlias = Callable[[Mapping[str, int], RunState], str]
+"""Looks at how often each effect of a run took place, by its id, and at the run; gives what is wrong, or nothing."""
 
 Acknowledged: TypeAlias = Callable[[int, Sequence[Entry]], None]
 """Is told of the entries that were acknowledged, and how many were expected before them."""
@@ -199,7 +203,10 @@ def started_effects(facts: Sequence[Entry]) -> Iterator[str]:
 def watched_tool(
     tool: Tool[..., object], calls: Callable[[], Calls], happens: Callable[[Tool[..., object], str], None]
 ) -> Tool[..., object]:
-    """*tool*, with every call in the hands of *calls*; *happens* is told the effect id when it takes place."""
+    """*tool*, with every call in the hands of *calls*; *happens* is told the effect id when it takes place.
+
+    So is the question what became of one, if the tool can be asked.
+    """
     effect: ContextVar[str] = ContextVar("effect")
 
     async def function(*args: object, **kwargs: object) -> object:
@@ -209,7 +216,15 @@ def watched_tool(
 
         return await calls().call(f"tool {tool.name}", work, RuntimeError("the tool failed"))
 
-    return replace(tool, function=function, parameters=_Telling.of(tool.parameters, effect))
+    watched = replace(tool, function=function, parameters=_Telling.of(tool.parameters, effect))
+    ask = tool.reconcile
+    if ask is None:
+        return watched
+
+    async def reconcile(key: str) -> Happened | DidNotHappen | None:
+        return await calls().call(f"reconcile {tool.name}", lambda: ask(key), RuntimeError("nobody could be asked"))
+
+    return replace(watched, reconcile=reconcile)
 
 
 class _Telling(Parameters):
