@@ -47,7 +47,7 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
     """One server for the session, started for the first test that needs it."""
-    with serving(fsync=False) as address:
+    with serving() as address:
         yield address
 
 

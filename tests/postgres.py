@@ -42,7 +42,7 @@ def schema_of(place: Path) -> str:
 
 
 @contextmanager
-def serving(*, fsync: bool) -> Iterator[str]:
+def serving(**settings: str) -> Iterator[str]:
     """Start a server, installing Postgres where it is missing; give its address; stop it at the end."""
     programs = _programs()
     folder = Path(tempfile.mkdtemp(prefix="turnwright-postgres-"))
@@ -58,15 +58,14 @@ def serving(*, fsync: bool) -> Iterator[str]:
             rules.seek(0)
             rules.write("host all guarded 127.0.0.1/32 scram-sha-256\n" + said)
         port = _free_port()
-        settings = {
+        needed = {
             "port": port,
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": folder,
-            "fsync": "on" if fsync else "off",
             "max_connections": 300,
             "shared_buffers": "64MB",
         }
-        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        options = [word for name, value in {**needed, **settings}.items() for word in ("-c", f"{name}={value}")]
         # SIGINT asks it to stop without waiting for those who are connected.
         dies_with_us = ["setpriv", "--pdeathsig", "INT", "--"]
         process = subprocess.Popen(

@@ -17,9 +17,9 @@ from attrs import frozen
 from hypothesis import given, settings, strategies as st
 from psycopg.sql import SQL, Identifier
 
-from tests.postgres import PASSWORD, conninfo, schema_of
+from tests.postgres import PASSWORD, conninfo, schema_of, serving
 from turnwright import AgentDefinition, Completed, Happened, Ports, Suspended, resume_agent, run_agent, tool
-from turnwright.errors import MissingExtra, PortError
+from turnwright.errors import MissingExtra, PortError, UnusablePorts
 from turnwright.evidence import verify
 from turnwright.inbox import Cancel, Steer
 from turnwright.messages import UserMessage
@@ -35,6 +35,7 @@ pytestmark = pytest.mark.usefixtures("postgres")
 LONG = 3600.0
 CANARY = "the-canary-sings"
 WRONG = "hunter2-the-wrong-one"
+ADDER = AgentDefinition("adder", "You add.")
 
 
 def state_at(place: Path, **options: object) -> PostgresState:
@@ -117,6 +118,35 @@ async def test_a_server_that_cannot_be_used_is_told_why_and_never_the_password(
                 assert secret not in f"{raised.value!r} {raised.value.__cause__!r} {state._place!r} {caplog.text}"
 
 
+async def test_a_server_that_does_not_care_for_a_loss_of_power_is_refused_unless_that_will_do(tmp_path: Path) -> None:
+    """Every port refuses it by the names of the settings; what is accepted is what the store then says of itself."""
+    with serving(fsync="off", full_page_writes="off") as address:
+        for make in (PostgresState, PostgresBudgets, PostgresIdempotency):
+            async with make(address) as port:
+                for _ in range(2):
+                    with pytest.raises(
+                        PortError, match=r"fsync = off and full_page_writes = off.*durability='process'"
+                    ):
+                        await port._ask(lambda connection: connection)
+
+        async with PostgresState(address, durability="process") as state:
+            await opened(state, Author())
+            assert "process" == state.durability
+            with pytest.raises(UnusablePorts, match="requires durability 'power'"):
+                await run_agent(ADDER, "1 + 2?", Ports(model=ScriptedModel([]), state=state), require="power")
+
+
+async def test_a_user_or_a_database_that_does_not_wait_for_the_disk_waits_here(tmp_path: Path) -> None:
+    """`synchronous_commit = off` is overruled; a level that waits for more than the own disk is left alone."""
+    levels = []
+    for level in ("off", "local", "on", "remote_apply"):
+        address = other(options=f"-c synchronous_commit={level}")
+        async with PostgresState(address, schema=schema_of(tmp_path)) as state:
+            levels.append(await state._ask(lambda connection: connection.execute("SHOW synchronous_commit").fetchone()))
+
+    assert [("on",), ("local",), ("on",), ("remote_apply",)] == levels
+
+
 @pytest.mark.parametrize("conninfo", [f"host=h password={WRONG} nonsense", WRONG, f"password='{WRONG}"])
 def test_an_address_that_cannot_be_read_is_not_quoted(conninfo: str) -> None:
     """Who made a mistake in it may have typed the password there."""
@@ -126,10 +156,12 @@ def test_an_address_that_cannot_be_read_is_not_quoted(conninfo: str) -> None:
     assert WRONG not in f"{raised.value!r} {raised.value.__cause__!r} {raised.value.__context__!r}"
 
 
-@pytest.mark.parametrize("options", [{"schema": ""}, {"schema": "s" * 64}, {"schema": "a\0b"}, {"connections": 0}])
+@pytest.mark.parametrize(
+    "options", [{"schema": ""}, {"schema": "s" * 64}, {"schema": "a\0b"}, {"connections": 0}, {"durability": "none"}]
+)
 def test_names_and_numbers_that_cannot_be_are_refused(options: dict[str, object]) -> None:
     """At once, before anything is connected."""
-    with pytest.raises(ValueError, match=r"schema|connections"):
+    with pytest.raises(ValueError, match=r"schema|connections|durability"):
         PostgresState("postgresql://h/d", **options)  # type: ignore[arg-type]
 
 

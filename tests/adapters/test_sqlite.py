@@ -40,7 +40,7 @@ from turnwright.testing import ScriptedModel, call, text
 from turnwright_adapters.carried import CarriedContent
 from turnwright_adapters.sealed import AesGcmCipher, new_key
 from turnwright_adapters.sqlite import SqliteBudgets, SqliteIdempotency, SqliteState, database as sqlite_database
-from turnwright_adapters.sqlite.mounts import filesystem_of, refuse_network_mount
+from turnwright_adapters.sqlite.mounts import durability_at, filesystem_of, refuse_network_mount
 from turnwright_adapters.sqlite.schema import MIGRATIONS
 from turnwright_contracts import Author, told
 
@@ -187,6 +187,26 @@ def test_network_mounts_are_told_from_local_ones(tmp_path: Path, path: str, kind
     else:
         refuse_network_mount(Path(path), table)
         refuse_network_mount(Path(path), tmp_path / "no such table")
+
+
+@pytest.mark.promise("T-07")
+@pytest.mark.parametrize(("path", "survives"), [("/srv/runs.db", "power"), ("/dev/shm/x/runs.db", "process")])
+def test_a_file_in_memory_does_not_claim_to_survive_a_loss_of_power(tmp_path: Path, path: str, survives: str) -> None:
+    """Whether the system tells where it lies decides; where it does not, it is believed to be a disk."""
+    table = tmp_path / "mountinfo"
+    table.write_text("1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 0:5 / /dev/shm rw - tmpfs tmpfs rw\n")
+
+    assert survives == durability_at(Path(path), table)
+    assert "power" == durability_at(Path(path), tmp_path / "no such table")
+
+
+@pytest.mark.promise("T-07")
+@pytest.mark.parametrize("path", ["", ":memory:"])
+def test_a_store_that_would_be_no_file_is_refused(path: str) -> None:
+    """SQLite would make a database that nobody finds again; the message names what is meant for that."""
+    for make in (SqliteState, SqliteBudgets, SqliteIdempotency):
+        with pytest.raises(ValueError, match="MemoryState"):
+            make(path)
 
 
 @pytest.mark.parametrize("statement", range(len(MIGRATIONS[0])))

@@ -58,7 +58,7 @@ async def durable(effort: Effort) -> list[Row]:
 
 async def durable_on_postgres(effort: Effort) -> list[Row]:
     """Measure the same turns on Postgres, and the load of a long run."""
-    with serving(fsync=True) as address:
+    with serving() as address:
         async with PostgresState(address) as state:
             rows = [
                 *await _turns(state, effort, "Postgres"),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import gettempdir
 
 import pytest
 
 from turnwright_adapters.sealed import AesGcmCipher
 from turnwright_adapters.sqlite import SqliteBudgets, SqliteIdempotency, SqliteState
+from turnwright_adapters.sqlite.mounts import durability_at
 from turnwright_contracts import BudgetsSuite, IdempotencySuite, StateSuite
 from turnwright_contracts.budgets import Limits
 
+DURABILITY = durability_at(Path(gettempdir()))
 CIPHER = AesGcmCipher({"2026": bytes(32), "2027": bytes(range(32))}, current="2027")
 
 
@@ -18,7 +21,7 @@ CIPHER = AesGcmCipher({"2026": bytes(32), "2027": bytes(range(32))}, current="20
 class TestSqliteState(StateSuite):
     """The store as it comes."""
 
-    durability = "power"
+    durability = DURABILITY
 
     def make(self, place: Path, *, finished_kept: int | None = None) -> SqliteState:
         return SqliteState(place / "runs.db", finished_kept=finished_kept)
@@ -28,7 +31,7 @@ class TestSqliteState(StateSuite):
 class TestSealedSqliteState(StateSuite):
     """The store of one tenant, with its content sealed."""
 
-    durability = "power"
+    durability = DURABILITY
 
     def make(self, place: Path, *, finished_kept: int | None = None) -> SqliteState:
         return SqliteState(place / "runs.db", tenant="acme", cipher=CIPHER, finished_kept=finished_kept)

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 import msgspec
 from psycopg import Connection
 
+from turnwright.definition import Durability
 from turnwright.memory import whole_amounts
 from turnwright.ports import Denied, Reserved
 from turnwright_adapters.postgres.database import OnServer
@@ -77,8 +78,9 @@ class PostgresBudgets(OnServer):
         tenant: str = "",
         schema: str = "turnwright",
         connections: int = 8,
+        durability: Durability = "power",
     ) -> None:
-        super().__init__(conninfo, schema=schema, connections=connections)
+        super().__init__(conninfo, schema=schema, connections=connections, durability=durability)
         self._tenant = tenant
         self._limits = dict(limits or {})
         for (_, axis), limit in self._limits.items():

@@ -30,6 +30,7 @@ from psycopg import Connection, IsolationLevel
 from psycopg.abc import ConnDict
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from turnwright.definition import Durability
 from turnwright.errors import PortError
 from turnwright_adapters._orders import Order, tell
 from turnwright_adapters.postgres.schema import migrate
@@ -71,6 +72,12 @@ SELECT set_config('search_path', quote_ident(%(schema)s), false),
        CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', false) END
 """
 
+OFF: Final = """
+SELECT string_agg(name || ' = off', ' and ' ORDER BY name) FROM pg_settings
+WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off'
+"""
+"""With any of these off, a server loses what it acknowledged, or all it has, when the power fails."""
+
 
 @frozen
 class Place:
@@ -79,6 +86,7 @@ class Place:
     conninfo: str = field(repr=False)
     schema: str
     connections: int
+    durability: Durability
 
     def __str__(self) -> str:
         """Name it, without the password and without whatever else the caller has put there."""
@@ -95,16 +103,28 @@ class OnServer:
     a URL or what else libpq takes; what it leaves out libpq reads from its environment and files, as it does for
     `psql`. Ports of one process with the same *conninfo*, *schema* and *connections* share their connections, of which
     there are so many at most. The schema and its tables are made at first use. A pooler between must keep sessions.
+
+    A server that was told not to care for a loss of power (`fsync = off`) is refused, unless *durability* says that
+    `process` is enough.
     """
 
-    def __init__(self, conninfo: str, *, schema: str = "turnwright", connections: int = 8) -> None:
+    def __init__(
+        self,
+        conninfo: str,
+        *,
+        schema: str = "turnwright",
+        connections: int = 8,
+        durability: Durability = "power",
+    ) -> None:
+        if durability not in ("process", "power"):
+            raise ValueError(f"durability is power or process, not {durability!r}")
         if connections < 1:
             raise ValueError(f"connections is 1 or more, not {connections}")
         if not schema or "\0" in schema or len(schema.encode()) > 63:
             raise ValueError(f"the name of a schema has 1 to 63 bytes, not like {schema[:80]!r}")
         if not _readable(conninfo):
             raise ValueError("conninfo cannot be read; write postgresql://user@host:port/database")
-        self._place = Place(conninfo, schema, connections)
+        self._place = Place(conninfo, schema, connections, durability)
         self._server: Server | None = None
         self._forgotten: weakref.finalize[[], OnServer] | None = None
         self._closed = False
@@ -422,6 +442,8 @@ class Server:
             connection.isolation_level = IsolationLevel.READ_COMMITTED
             seconds = {"wait": f"{WAIT_SECONDS:g}s", "statement": f"{STATEMENT_SECONDS:g}s"}
             connection.execute(SETTINGS, {"schema": self._place.schema, **seconds})
+            if self._place.durability == "power":
+                self._refuse_careless(connection)
             with self._welcoming:
                 if not self._welcome_said:
                     self._welcome(connection)
@@ -430,6 +452,14 @@ class Server:
             connection.close()
             raise
         return connection
+
+    def _refuse_careless(self, connection: Connection) -> None:
+        (off,) = connection.execute(OFF).fetchone() or (None,)
+        if off is not None:
+            raise PortError(
+                f"{self._place}: the server runs with {off}, and may lose what it acknowledged when the power fails; "
+                "turn it on, or accept that with durability='process'"
+            )
 
     def _welcome(self, connection: Connection) -> None:
         asked = connection.execute(

@@ -11,6 +11,7 @@ import msgspec
 from psycopg import Connection
 
 from turnwright.canonical import decode, encode
+from turnwright.definition import Durability
 from turnwright.ports import Begun, Cipher, Committed, Fresh, InFlight, Mismatch
 from turnwright_adapters.postgres.database import OnServer
 
@@ -36,9 +37,15 @@ class PostgresIdempotency(OnServer):
     """Keys in a Postgres schema, which may be that of the runs. With *cipher*, results are sealed."""
 
     def __init__(
-        self, conninfo: str, *, cipher: Cipher | None = None, schema: str = "turnwright", connections: int = 8
+        self,
+        conninfo: str,
+        *,
+        cipher: Cipher | None = None,
+        schema: str = "turnwright",
+        connections: int = 8,
+        durability: Durability = "power",
     ) -> None:
-        super().__init__(conninfo, schema=schema, connections=connections)
+        super().__init__(conninfo, schema=schema, connections=connections, durability=durability)
         self._cipher = cipher
 
     async def begin(self, namespace: str, key: str, digest: str) -> Begun:

@@ -179,11 +179,9 @@ class PostgresState(OnServer):
     continued from the store alone), or sealed by *cipher*, which is the default where one is given; what is not sealed
     is then refused on reading. Evidence is kept in every case. *finished_kept* bounds how many runs are kept that ended
     and were given back; the oldest go first. A run of another *tenant* is an unknown run.
-
-    The promise is that of the server: one that was told to work without fsync keeps nothing through a loss of power.
     """
 
-    durability: Durability = "power"
+    durability: Durability
 
     def __init__(
         self,
@@ -195,8 +193,10 @@ class PostgresState(OnServer):
         finished_kept: int | None = None,
         schema: str = "turnwright",
         connections: int = 8,
+        durability: Durability = "power",
     ) -> None:
-        super().__init__(conninfo, schema=schema, connections=connections)
+        super().__init__(conninfo, schema=schema, connections=connections, durability=durability)
+        self.durability = durability
         self._tenant = tenant
         self._kept = Kept(tenant, content, cipher)
         self._finished_kept = finished_kept

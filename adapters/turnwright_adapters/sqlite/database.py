@@ -52,6 +52,8 @@ class OnFile:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        if os.fspath(path) in ("", ":memory:"):
+            raise ValueError(f"path names a file, not {os.fspath(path)!r}; for runs in memory use MemoryState")
         self.path = Path(os.path.realpath(path))
         self._database: Database | None = None
         self._forgotten: weakref.finalize[[], OnFile] | None = None

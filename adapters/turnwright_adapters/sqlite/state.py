@@ -23,6 +23,7 @@ from turnwright.inbox import Word
 from turnwright.ports import Append, Appended, Busy, Cipher, Conflict, Fenced, Lease
 from turnwright_adapters._kept import Content, Kept, Row, item_of
 from turnwright_adapters.sqlite.database import OnFile
+from turnwright_adapters.sqlite.mounts import durability_at
 
 __all__ = ["Content", "SqliteState"]
 
@@ -133,7 +134,7 @@ class _Run:
 
 
 class SqliteState(OnFile):
-    """The state port on one SQLite file: what it acknowledged survives kill -9 and the loss of power.
+    """The state port on one SQLite file: what it acknowledged survives kill -9, and on a disk the loss of power.
 
     ::
 
@@ -148,7 +149,8 @@ class SqliteState(OnFile):
     oldest go first. A run of another *tenant* is an unknown run.
     """
 
-    durability: Durability = "power"
+    durability: Durability
+    """`power`, or `process` for a file on a filesystem that is in memory."""
 
     def __init__(
         self,
@@ -161,6 +163,7 @@ class SqliteState(OnFile):
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(path)
+        self.durability = durability_at(self.path)
         self._tenant = tenant
         self._kept = Kept(tenant, content, cipher)
         self._finished_kept = finished_kept
