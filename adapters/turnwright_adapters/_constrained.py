@@ -21,8 +21,6 @@ from turnwright.canonical import well_formed
 from turnwright.deltas import Delta, TextDelta, ToolCallDelta
 from turnwright.messages import (
     AssistantMessage,
-    File,
-    Image,
     Message,
     Reasoning,
     Text,
@@ -31,7 +29,7 @@ from turnwright.messages import (
     UserMessage,
 )
 from turnwright.ports import ModelRequest, OutputSpec
-from turnwright_adapters._wire import as_object_text, decode, encode, is_object_text, result_text
+from turnwright_adapters._wire import as_object_text, decode, encode, is_object_text, result_text, shown_in
 
 __all__ = ["Constrained", "constrain", "shown"]
 
@@ -132,11 +130,10 @@ def shown(message: Message) -> Message:
         case AssistantMessage():
             return message
         case ToolMessage():
-            shown = [part for part in message.parts if isinstance(part, Image | File)]
             result = _embedded(result_text(message.parts))
             word = "error" if message.is_error else "result"
             label = f'Tool result: {{"tool": {encode(message.name).decode()}, "{word}": {result}}}'
-            return UserMessage((Text(label), *shown))
+            return UserMessage((Text(label), *shown_in(message.parts)))
 
 
 def _embedded(text: str) -> str:

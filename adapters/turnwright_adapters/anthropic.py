@@ -57,6 +57,7 @@ from turnwright_adapters._wire import (
     provider_error,
     refuses_sampling,
     result_text,
+    shown_in,
     string,
     table,
     tables,
@@ -234,7 +235,7 @@ class AnthropicModel(HttpModel):
             case UserMessage() as message:
                 return "user", tuple(_blocks(message.parts)), ()
             case ToolMessage() as message:
-                shown = [part for part in message.parts if isinstance(part, Image | File)]
+                shown = shown_in(message.parts)
                 content: object = result_text(message.parts)
                 if shown and not message.is_error:
                     content = [msgspec.Raw(block) for block in _blocks(message.parts)]

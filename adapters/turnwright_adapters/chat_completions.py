@@ -57,6 +57,7 @@ from turnwright_adapters._wire import (
     prompted,
     provider_error,
     result_text,
+    shown_in,
     string,
     table,
     take_common,
@@ -214,8 +215,7 @@ class ChatCompletionsModel(HttpModel):
             case ToolMessage() as message:
                 id = call_id(message.call_id)
                 wire = {"role": "tool", "tool_call_id": id, "content": result_text(message.parts)}
-                shown = [encode(_shown(part)) for part in message.parts if isinstance(part, Image | File)]
-                return encode(wire), tuple(shown)
+                return encode(wire), tuple([encode(_shown(part)) for part in shown_in(message.parts)])
             case AssistantMessage() as message:
                 return self._encode_answer(message), ()
 
@@ -229,7 +229,7 @@ class ChatCompletionsModel(HttpModel):
 
     def _encode_answer(self, message: AssistantMessage) -> bytes:
         """Return an assistant's message."""
-        text = "".join([part.text for part in message.parts if isinstance(part, Text | Refusal)])
+        text = "".join([part.text for part in message.parts if isinstance(part, _SAID)])
         calls = message.calls
         wire: dict[str, object] = {"role": "assistant", "content": text if text.strip() else None}
         if self._compat.reasoning is not None:
@@ -246,6 +246,8 @@ class ChatCompletionsModel(HttpModel):
             ]
         return encode(wire)
 
+
+_SAID: Final = (Text, Refusal)
 
 _Encoded: TypeAlias = tuple[bytes, tuple[bytes, ...]]
 """A message's JSON, and that of the images and files that follow once all results of its batch are there."""
@@ -282,14 +284,17 @@ def _tool(tool: ToolSpec) -> bytes:
 
 def _content(parts: Sequence[Part]) -> str | list[object]:
     """Return the content of *parts*, a string unless there are images or files in it."""
-    if not any(isinstance(part, Image | File) for part in parts):
+    if not shown_in(parts):
         return plain_text(parts)
     content: list[object] = []
     for part in parts:
-        if isinstance(part, Image | File):
-            content.append(_shown(part))
-        elif isinstance(part, Text) and part.text.strip():
-            content.append({"type": "text", "text": part.text})
+        match part:
+            case Text() if part.text.strip():
+                content.append({"type": "text", "text": part.text})
+            case Image() | File():
+                content.append(_shown(part))
+            case _:
+                pass
     return content
 
 

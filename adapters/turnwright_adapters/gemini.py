@@ -51,6 +51,7 @@ from turnwright_adapters._wire import (
     prompted,
     provider_error,
     result_text,
+    shown_in,
     string,
     table,
     tables,
@@ -196,8 +197,8 @@ class GeminiModel(HttpModel):
                     "name": wire_name(message.name),
                     "response": {"error" if message.is_error else "output": result_text(message.parts)},
                 }
-                shown = [part for part in message.parts if isinstance(part, Image | File)]
-                return "function", (encode({"functionResponse": result}),), tuple(self._parts(shown))
+                shown = self._parts(shown_in(message.parts))
+                return "function", (encode({"functionResponse": result}),), tuple(shown)
             case AssistantMessage() as message:
                 return "model", tuple(self._answer_parts(message)), ()
 

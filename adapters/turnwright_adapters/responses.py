@@ -55,6 +55,7 @@ from turnwright_adapters._wire import (
     options_of,
     plain_text,
     provider_error,
+    shown_in,
     string,
     table,
     tables,
@@ -231,7 +232,7 @@ def _thought(part: Reasoning) -> bytes:
 
 def _content(parts: Sequence[Part]) -> str | list[object]:
     """Return the content of *parts*, a string unless there are images or files in it, empty if it says nothing."""
-    if not any(isinstance(part, Image | File) for part in parts):
+    if not shown_in(parts):
         return plain_text(parts)
     content: list[object] = []
     for part in parts:

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from tests.adapters.test_histories import histories
 from turnwright.agent import Agent
-from turnwright.context.history import NO_FILE, NO_IMAGE, fitted, paired, repaired
+from turnwright.context.history import NO_FILE, NO_IMAGE, _is_sound, _mended, fitted, paired, repaired
 from turnwright.lifecycle import MessageEnd
 from turnwright.messages import (
     AssistantMessage,
@@ -44,6 +44,14 @@ def test_a_sound_message_is_given_as_it_is(history: list[Message]) -> None:
         fit = fitted(message)
 
         assert fit is message or fit != message
+
+
+@given(histories(), st.booleans())
+def test_what_is_sound_at_a_glance_is_sound_when_looked_at(history: list[Message], ours: bool) -> None:
+    """The glance saves work and changes nothing."""
+    for message in history:
+        if _is_sound(message, ours=ours):
+            assert message is _mended(message, None, ours=ours)
 
 
 def test_the_results_of_an_aborted_attempt_answer_no_earlier_call() -> None:

@@ -18,7 +18,7 @@ from turnwright_adapters._wire.thinking import (
     openai_effort,
     refuses_sampling,
 )
-from turnwright_adapters._wire.words import data_url, file_name, plain_text, prompted, result_text
+from turnwright_adapters._wire.words import data_url, file_name, plain_text, prompted, result_text, shown_in
 
 __all__ = [
     "LEAST_THOUGHT",
@@ -56,6 +56,7 @@ __all__ = [
     "refuses_sampling",
     "result_text",
     "retry_after",
+    "shown_in",
     "string",
     "table",
     "tables",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 from turnwright.context.history import EMPTY_RESULT
@@ -11,17 +11,26 @@ from turnwright.ports import OutputSpec
 from turnwright_adapters._wire.json_text import encode
 
 
-def plain_text(parts: Iterable[Part]) -> str:
+def plain_text(parts: Sequence[Part]) -> str:
     """Return the text of *parts*, empty if it is blank."""
-    text = "".join([part.text for part in parts if isinstance(part, Text)])
-    return text if text.strip() else ""
+    text = "".join([part.text for part in parts if type(part) is Text])
+    return text if text and not text.isspace() else ""
 
 
-def result_text(parts: Iterable[Part]) -> str:
+def shown_in(parts: Sequence[Part]) -> list[Image | File]:
+    """Return the images and files among *parts*."""
+    return [part for part in parts if isinstance(part, _SHOWN)]
+
+
+_SHOWN: Final = (Image, File)
+
+
+def result_text(parts: Sequence[Part]) -> str:
     """Return the text of a result whose images and files stand elsewhere: that there are some, if it has no other."""
-    parts = [*parts]
-    shown = dict.fromkeys([part.type for part in parts if isinstance(part, Image | File)])
-    return plain_text(parts) or (f"(see attached {' and '.join(shown)})" if shown else EMPTY_RESULT)
+    if text := plain_text(parts):
+        return text
+    kinds = dict.fromkeys([part.type for part in shown_in(parts)])
+    return f"(see attached {' and '.join(kinds)})" if kinds else EMPTY_RESULT
 
 
 def data_url(shown: Image | File) -> str:

@@ -76,50 +76,59 @@ def paired(messages: Iterable[Message], *, apart: bool = False) -> Iterator[Mess
     calls of the history have. An attempt that failed or was aborted is no answer and is left out with the results of
     its calls, and so is a message with a kind, which is nobody's but its owner's.
     """
-    calls: tuple[ToolCall, ...] = ()
-    ids: list[str] = []
     taken: dict[str, int] = {}
-    results: dict[str, list[ToolMessage]] = {}
+    waiting: list[tuple[ToolCall, str]] = []  # calls without a result, each with the id it is to have, the last first
+    early: dict[str, list[ToolMessage]] = {}  # results that came out of their turn
     others: list[Message] = []
     for message in messages:
         match message:
             case ToolMessage():
-                if calls:
-                    results.setdefault(message.call_id, []).append(message)
-            case AssistantMessage():
-                if calls:
-                    yield from _closed(calls, ids, results)
+                if not waiting:
+                    continue
+                call, id = waiting[-1]
+                if call.id != message.call_id or early:
+                    early.setdefault(message.call_id, []).append(message)
+                    continue
+                yield message if id == call.id else _renamed(message, (id,))
+                waiting.pop()
+                if not waiting and others:
                     yield from others
-                    results = {}
                     others = []
+            case AssistantMessage():
+                if waiting:
+                    yield from _closed(waiting, early)
+                    yield from others
+                    waiting, early, others = [], {}, []
                 if message.stop_reason in _NO_ANSWER:
-                    calls, ids = (), []
                     continue
                 calls = message.calls
+                if not calls:
+                    yield message
+                    continue
                 ids = [call.id for call in calls]
-                if len(ids) > 1 or (ids and apart):
+                if len(ids) > 1 or apart:
                     ids = _distinct_ids(ids, taken if apart else {})
                     yield _with_ids(message, calls, ids)
                 else:
                     yield message
+                waiting = [*zip(calls, ids, strict=True)]
+                waiting.reverse()
             case _ if message.kind:
                 pass
-            case _ if calls:
+            case _ if waiting:
                 others.append(message)
             case _:
                 yield message
-    yield from _closed(calls, ids, results)
+    yield from _closed(waiting, early)
     yield from others
 
 
 _NO_ANSWER: Final = frozenset({"error", "aborted"})
 
 
-def _closed(
-    calls: Sequence[ToolCall], ids: Sequence[str], results: Mapping[str, list[ToolMessage]]
-) -> Iterator[Message]:
-    for call, id in zip(calls, ids, strict=True):
-        found = results.get(call.id)
+def _closed(waiting: Sequence[tuple[ToolCall, str]], early: Mapping[str, list[ToolMessage]]) -> Iterator[Message]:
+    for call, id in reversed(waiting):
+        found = early.get(call.id)
         result = found.pop(0) if found else ToolMessage(call.id, call.name, (Text(LOST_RESULT),))
         yield result if id == call.id else _renamed(result, (id,))
 
@@ -175,9 +184,32 @@ def fitted(message: Message, *, provider: str | None = None, takes: Takes | None
     takes all. A person's message and a result always say something, if only that they are empty; an answer of thoughts
     alone says nothing.
     """
+    ours = not isinstance(message, AssistantMessage) or provider is None or message.provider in (None, provider)
+    return message if _is_sound(message, ours=ours) else _mended(message, takes, ours=ours)
+
+
+def _is_sound(message: Message, *, ours: bool) -> bool:
+    """Say whether it is seen at a glance that nothing is wrong with *message*, as with most there is not."""
+    speaks = False
+    for part in message.parts:
+        if type(part) is Text:
+            text, speaks = part.text, True
+        elif type(part) is ToolCall and type(message) is AssistantMessage:
+            text, speaks = part.arguments or "{}", True
+        elif type(part) is Reasoning and type(message) is AssistantMessage and ours:
+            text = part.text
+        else:
+            return False
+        if part.signature is not None and (type(message) is not AssistantMessage or not ours):
+            return False
+        if not text or text.isspace() or well_formed(text) is not text:
+            return False
+    return speaks
+
+
+def _mended(message: Message, takes: Takes | None, *, ours: bool) -> Message | None:
     parts: list[Part] = []
     if isinstance(message, AssistantMessage):
-        ours = provider is None or message.provider in {None, provider}
         for part in message.parts:
             _add(parts, part if ours else _unsigned(part))
         if not any([_speaks(part) for part in parts]):
