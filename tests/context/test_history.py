@@ -65,6 +65,23 @@ def test_the_results_of_an_aborted_attempt_answer_no_earlier_call() -> None:
     assert (history[0], "(no result was recorded; the call may or may not have run)") == (first, result.text)
 
 
+@pytest.mark.case("his-03")
+@given(st.lists(st.sampled_from("abc"), max_size=6), st.data())
+def test_the_first_result_of_a_call_is_its_result_in_whatever_order_they_came(
+    order: list[str], data: st.DataObject
+) -> None:
+    """One each, in the order of the calls, with what was said between them after them all."""
+    calls = AssistantMessage([ToolCall(id, "f", "{}") for id in "abc"])
+    results: list[Message] = [ToolMessage(id, "f", f"{id} {place}") for place, id in enumerate(order)]
+    said = data.draw(st.integers(0, len(results)))
+
+    sent = [*paired([calls, *results[:said], UserMessage("hm"), *results[said:]])]
+
+    first = {id: f"{id} {order.index(id)}" for id in order}
+    lost = "(no result was recorded; the call may or may not have run)"
+    assert [calls.text, *[first.get(id, lost) for id in "abc"], "hm"] == [each.text for each in sent]
+
+
 def test_one_id_in_two_turns_is_told_apart() -> None:
     """By its place in the history, in the call and in its result, and the same in every later request."""
     turn: list[Message] = [AssistantMessage([ToolCall("c", "f", "{}")]), ToolMessage("c", "f", "ok")]
