@@ -75,11 +75,11 @@ def test_the_first_result_of_a_call_is_its_result_in_whatever_order_they_came(
     results: list[Message] = [ToolMessage(id, "f", f"{id} {place}") for place, id in enumerate(order)]
     said = data.draw(st.integers(0, len(results)))
 
-    sent = [*paired([calls, *results[:said], UserMessage("hm"), *results[said:]])]
+    sent = [*paired([calls, *results[:said], UserMessage("hm"), *results[said:], UserMessage("so?")])]
 
     first = {id: f"{id} {order.index(id)}" for id in order}
     lost = "(no result was recorded; the call may or may not have run)"
-    assert [calls.text, *[first.get(id, lost) for id in "abc"], "hm"] == [each.text for each in sent]
+    assert [calls.text, *[first.get(id, lost) for id in "abc"], "hm", "so?"] == [each.text for each in sent]
 
 
 def test_one_id_in_two_turns_is_told_apart() -> None:
