@@ -26,7 +26,7 @@ from tests.adapters.chat import (
     whole,
 )
 from turnwright.deltas import Delta, TextDelta, ToolCallDelta
-from turnwright.messages import AssistantMessage, Image, Reasoning, Text, ToolCall, ToolMessage, UserMessage
+from turnwright.messages import AssistantMessage, File, Image, Reasoning, Text, ToolCall, ToolMessage, UserMessage
 from turnwright.ports import ModelRequest, OutputSpec
 from turnwright.testing.byte_server import ByteServer
 from turnwright.tools import ToolSpec
@@ -261,6 +261,21 @@ async def test_an_empty_reply_stays_empty() -> None:
     message = await answer_to("", asked(), "content_filter")
 
     assert ((), "content_filter") == (message.parts, message.stop_reason)
+
+
+@pytest.mark.promise("I-01")
+async def test_a_result_that_is_a_file_is_shown_after_its_label() -> None:
+    """As the text that it holds, for a model that takes text alone."""
+    history = (
+        UserMessage("go"),
+        AssistantMessage((ToolCall("c1", "view", "{}"),)),
+        ToolMessage("c1", "view", (File("text/plain", data="YSBub3Rl", name="n.txt"),)),
+    )
+
+    messages = await sent_messages(*history, tools=(VIEW,), tool_mode="constrained", modalities=["text"])
+
+    label = 'Tool result: {"tool": "view", "result": "(see attached file)"}'
+    assert f"{label}\nThe file n.txt:\na note\n" == messages[-1]["content"]
 
 
 async def test_the_history_is_shown_in_the_form_of_the_replies() -> None:

@@ -41,6 +41,7 @@ from turnwright.harness import (
 from turnwright.harness.events import Said
 from turnwright.harness.session import Draft
 from turnwright.messages import AssistantMessage, ToolMessage, UserMessage
+from turnwright.testing.strategies import files, images
 
 TEXTS = st.text(max_size=8)
 JSONS = st.recursive(
@@ -53,7 +54,7 @@ CHANGING = st.one_of(
     st.builds(MessageEvent, st.just("user"), TEXTS),
     st.builds(lambda text: TextEvent(text, text), TEXTS),
     st.builds(ToolUseEvent, IDS, IDS, st.dictionaries(TEXTS, JSONS, max_size=2)),
-    st.builds(ToolResultEvent, IDS, IDS, TEXTS, st.booleans()),
+    st.builds(ToolResultEvent, IDS, IDS, TEXTS, st.booleans(), st.lists(images() | files(), max_size=1)),
     st.builds(remember, st.dictionaries(TEXTS, JSONS, max_size=2)),
     st.builds(DoneEvent, TEXTS),
 )

@@ -41,7 +41,7 @@ from turnwright import (
 from turnwright.deltas import TextDelta
 from turnwright.lifecycle import TurnEnd
 from turnwright.memory import MemoryApprovals, MemoryBudgets, MemoryIdempotency
-from turnwright.messages import Transcript, Usage
+from turnwright.messages import File, Image, Part, Text, Transcript, Usage
 from turnwright.outcomes import Outcome as OutcomeToo
 from turnwright.ports import Approvals, Budgets, Deltas, Idempotency, Listener, Model, State, Telemetry
 from turnwright.testing import FixedClock, ScriptedModel, SequentialIds, call, text
@@ -91,6 +91,25 @@ async def reconcile(key: str) -> Happened | DidNotHappen | None:
 async def ship(n: int) -> str:
     """Ship."""
     return str(n)
+
+
+@tool(replay="safe")
+def scan(page: int) -> ToolOutput:
+    """Scan a page."""
+    shown: list[Image | File] = [Image("image/png", data="QQ=="), File("application/pdf", id="file_1", name="a.pdf")]
+    return ToolOutput([Text(f"page {page}"), *shown])
+
+
+File("application/pdf", data=b"%PDF")  # type: ignore[arg-type]
+
+
+def with_the_order(order: Order) -> Sequence[Part]:
+    """Show an input with the paper that goes with it."""
+    return Text(f"order {order.id}"), File("application/pdf", url=f"https://example.org/{order.id}.pdf")
+
+
+reader = AgentDefinition("reader", "Read.", [scan], input=Order, render=with_the_order)
+assert_type(reader, AgentDefinition[Order, str])
 
 
 # --- definitions infer their types from what they are given

@@ -20,7 +20,7 @@ from turnwright.agent import (
 )
 from turnwright.deltas import TextDelta
 from turnwright.lifecycle import AgentEnd, LifecycleEvent, MessageUpdate, ToolExecutionEnd, TurnEnd
-from turnwright.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
+from turnwright.messages import AssistantMessage, File, Image, Message, ToolCall, ToolMessage, UserMessage
 from turnwright.outcomes import Outcome
 from turnwright.testing import ScriptedModel, text
 
@@ -115,6 +115,8 @@ async def use() -> None:
     assert_type(agent.queued, tuple[Queued, ...])
     assert_type(agent.state.messages, list[Message])
     assert_type(agent.state.streaming_message, Message | None)
+    await agent.prompt("read", [File("application/pdf", data="QQ=="), Image("image/png", url="x")])
+    await agent.prompt("read", ["a.pdf"])  # type: ignore[list-item]
     await agent.prompt(3)  # type: ignore[arg-type]
 
     stream = agent_loop("go", model=ScriptedModel([]), tools=[look])
