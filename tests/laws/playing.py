@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from itertools import cycle
+from collections.abc import Callable, Mapping, Sequence
 
 from attrs import define, field, frozen
 from hypothesis import strategies as st
@@ -21,9 +20,9 @@ from turnwright import (
 )
 from turnwright.deltas import Delta
 from turnwright.errors import ModelErrorKind
-from turnwright.inbox import Approve, Deny, Resolve, Word
+from turnwright.inbox import Approve, Deny, Resolve, Withdraw, Word
 from turnwright.lifecycle import LifecycleEvent
-from turnwright.messages import AssistantMessage
+from turnwright.messages import AssistantMessage, Usage
 from turnwright.ports import ModelRequest
 from turnwright.testing import ScriptedModel
 from turnwright.testing.strategies import Sketch, decisions, model_failures, steering
@@ -36,10 +35,10 @@ YES = Decision(approved=True, by="ada", level=9)
 @frozen
 class Weather:
     """What disturbs a conversation: by turn, what somebody says while the model answers, and how its first attempt
-    fails; and what is decided, one decision after another, over the calls that wait.
+    fails; and what is decided, one decision after another, over each call that waits.
     """
 
-    said: Mapping[int, Word] = field(factory=dict)
+    said: Mapping[int, Sequence[Word]] = field(factory=dict)
     failures: Mapping[int, ModelErrorKind] = field(factory=dict)
     decisions: tuple[Decision, ...] = (YES,)
 
@@ -52,7 +51,8 @@ def weathers() -> st.SearchStrategy[Weather]:
     turns = st.integers(1, 4)
     failures = st.dictionaries(turns, model_failures().map(lambda drawn: drawn[0]), max_size=2)
     decided = st.lists(decisions(), max_size=3).map(lambda drawn: (*drawn, YES))
-    return st.builds(Weather, st.dictionaries(turns, steering(), max_size=2), failures, decided)
+    said = st.lists(steering() | st.builds(Withdraw, st.sampled_from(("m1", "m2"))), min_size=1, max_size=3)
+    return st.builds(Weather, st.dictionaries(turns, said, max_size=2), failures, decided)
 
 
 @define
@@ -75,12 +75,11 @@ class _InWeather:
 
     async def complete(self, request: ModelRequest) -> AssistantMessage:
         if request.attempt == 1:
-            word = self._weather.said.get(request.turn)
-            if word is not None:
+            for word in self._weather.said.get(request.turn, ()):
                 await self._state.post(RUN, word)
             kind = self._weather.failures.get(request.turn)
             if kind is not None:
-                raise ModelError(kind, "no luck")
+                raise ModelError(kind, "no luck", partial=AssistantMessage("no l", usage=Usage(0, 2, 1)))
         return await self._model.complete(request)
 
 
@@ -110,7 +109,6 @@ async def play(
     given = on or given
     definition = sketch.definition(effect)
     played = Played(None, given, model)  # type: ignore[arg-type]
-    decided = cycle(weather.decisions)
     for _ in range(20):
         if watch:
             played.outcome = await _watched(stream_agent(definition, "go", given, run_id=RUN), played.seen)
@@ -122,8 +120,11 @@ async def play(
             or _is_over(played.outcome)
         ):
             break
+        heard = [word for _, word in await given.state.read(RUN)]
         for pending in played.outcome.pending:
-            await given.state.post(RUN, _answer(pending.effect_id, pending.kind, next(decided)))
+            said = len([word for word in heard if getattr(word, "effect_id", None) == pending.effect_id])
+            decision = weather.decisions[said % len(weather.decisions)]
+            await given.state.post(RUN, _answer(pending.effect_id, pending.kind, decision))
     return played
 
 

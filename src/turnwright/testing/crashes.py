@@ -228,7 +228,12 @@ class _Scenario:
     async def _work(self, definition: AnyDefinition, ports: Ports) -> Outcome[object]:
         outcome = await run_agent(definition, self._given, ports, run_id=RUN)
         for _ in range(ROUNDS):
-            if not isinstance(outcome, Suspended) or outcome.reason not in ("approval", "model", "cancelled"):
+            if not isinstance(outcome, Suspended) or outcome.reason not in (
+                "approval",
+                "model",
+                "cancelled",
+                "external",
+            ):
                 break
             asked = [each.effect_id for each in outcome.pending if each.kind == "approval"]
             outcome = await resume_agent(definition, RUN, ports, decisions=dict.fromkeys(asked, self._decisions))

@@ -27,7 +27,7 @@ except ImportError as error:
 
 from turnwright import facts
 from turnwright.canonical import JSON
-from turnwright.definition import AgentDefinition
+from turnwright.definition import AgentDefinition, Block, CallView, Go, Limits, Stop, TurnView
 from turnwright.inbox import Approve, Cancel, Deny, FollowUp, LateResult, Resolve, Steer, Withdraw, Word
 from turnwright.messages import (
     AssistantMessage,
@@ -44,7 +44,7 @@ from turnwright.messages import (
     UserMessage,
 )
 from turnwright.ports import Decision
-from turnwright.tools import Approval, DidNotHappen, Happened, Replay, Tool, ToolContext, tool
+from turnwright.tools import Approval, DidNotHappen, Happened, Replay, Tool, ToolContext, ToolOutput, tool
 
 __all__ = [
     "Sketch",
@@ -75,7 +75,8 @@ Effect: TypeAlias = Callable[[ToolContext], object]
 class ToolSketch:
     """A tool with its contract: it has its effect, and then returns *gives*, or raises *fails* if that is not empty.
 
-    Before and after the effect it lets *pauses* steps of the loop pass, in which it can be interrupted.
+    When it *ends* the matter, the model need not be asked about its result. Before and after the effect it lets
+    *pauses* steps of the loop pass, in which it can be interrupted.
     *knows* is what its `reconcile` says of a call in doubt; without one it has no `reconcile`.
     """
 
@@ -87,17 +88,18 @@ class ToolSketch:
     fails: str = ""
     pauses: int = 0
     knows: Happened | DidNotHappen | None = None
+    ends: bool = False
 
     def make(self, effect: Effect) -> Tool[..., object]:
         """The tool, telling *effect* of every execution."""
 
-        async def act(context: ToolContext, n: int = 0) -> JSON:
+        async def act(context: ToolContext, n: int = 0) -> JSON | ToolOutput:
             await self._pause()
             effect(context)
             await self._pause()
             if self.fails:
                 raise RuntimeError(self.fails)
-            return self.gives
+            return ToolOutput("ended", details=self.gives, terminate=True) if self.ends else self.gives
 
         async def reconcile(key: str) -> Happened | DidNotHappen | None:
             return self.knows
@@ -118,16 +120,46 @@ class ToolSketch:
 
 @frozen
 class Sketch:
-    """An agent and a conversation with it: its tools, how often its output may be repaired, what the model says."""
+    """An agent and a conversation with it: its tools, how often its output may be repaired, what the model says.
+
+    Its boundary *stops* the run before these turns, and *adds* a message before those, also where the run would end. A
+    guard *blocks* calls with an n of 1, for good, and a result guard *hides* the result of each second call of a turn.
+    Of the calls of a turn at most *at_once* run together.
+    """
 
     tools: tuple[ToolSketch, ...] = ()
     repairs: int = 2
     replies: tuple[AssistantMessage, ...] = field(default=())
+    stops: frozenset[int] = frozenset()
+    adds: frozenset[int] = frozenset()
+    blocks: bool = False
+    hides: bool = False
+    at_once: int | None = None
 
     def definition(self, effect: Effect = lambda _: None) -> AgentDefinition[str, str]:
         """The agent, telling *effect* of every execution of one of its tools."""
         tools = [each.make(effect) for each in self.tools]
-        return AgentDefinition("drawn", "Act.", tools, repairs=self.repairs)
+        return AgentDefinition(
+            *("drawn", "Act.", tools),
+            repairs=self.repairs,
+            guards=[_block] if self.blocks else [],
+            result_guards=[_hide] if self.hides else [],
+            boundary=self._boundary if self.stops or self.adds else None,
+            limits=Limits(calls_at_once=self.at_once),
+        )
+
+    def _boundary(self, view: TurnView) -> Go | Stop | None:
+        if view.turn in self.stops and not view.ending:
+            return Stop()
+        return Go([UserMessage(f"turn {view.turn}?")]) if view.turn in self.adds else None
+
+
+def _block(view: CallView) -> Block | None:
+    return Block("not this one", terminate=True) if view.arguments.get("n") == 1 else None
+
+
+def _hide(view: CallView, output: ToolOutput) -> ToolOutput | None:
+    return ToolOutput("hidden", output.is_error, terminate=output.terminate) if view.index % 2 else None
 
 
 @cache
@@ -164,6 +196,7 @@ def _tools(name: str) -> st.SearchStrategy[ToolSketch]:
         fails=st.sampled_from(("", "", "", "out of order")),
         pauses=st.sampled_from((0, 0, 1, 3)),
         knows=st.sampled_from((None, None, Happened("done"), DidNotHappen())),
+        ends=st.sampled_from((False, False, False, True)),
     )
 
 
@@ -216,9 +249,21 @@ def conversations(tools: tuple[ToolSketch, ...]) -> st.SearchStrategy[tuple[Assi
 
 
 def sketches() -> st.SearchStrategy[Sketch]:
-    """Agents with tools and a conversation."""
+    """Agents with tools, a conversation, and code of their own that has a say in it."""
+    turns = st.frozensets(st.integers(2, 5), max_size=2)
+    rarely = st.sampled_from((False, False, True))
     return tool_sets(min_size=1).flatmap(
-        lambda tools: st.builds(Sketch, st.just(tools), st.integers(0, 2), conversations(tools))
+        lambda tools: st.builds(
+            Sketch,
+            st.just(tools),
+            st.integers(0, 2),
+            conversations(tools),
+            stops=turns,
+            adds=turns,
+            blocks=rarely,
+            hides=rarely,
+            at_once=st.sampled_from((None, None, 1, 2)),
+        )
     )
 
 
@@ -282,7 +327,8 @@ def decisions() -> st.SearchStrategy[Decision]:
 def steering() -> st.SearchStrategy[Steer | FollowUp]:
     """Messages to a run while it works."""
     messages = st.text(min_size=1, max_size=8).map(UserMessage)
-    return st.builds(Steer, messages) | st.builds(FollowUp, messages)
+    ids, batches = st.none() | st.sampled_from(("m1", "m2")), st.none() | st.just("b")
+    return st.builds(Steer, messages, ids) | st.builds(FollowUp, messages, ids, batches)
 
 
 @cache
