@@ -18,9 +18,11 @@ import msgspec
 from attrs import evolve as replace, frozen
 
 from turnwright.canonical import well_formed
+from turnwright.context.history import in_words, text_of
 from turnwright.deltas import Delta, TextDelta, ToolCallDelta
 from turnwright.messages import (
     AssistantMessage,
+    File,
     Message,
     Reasoning,
     Text,
@@ -130,10 +132,15 @@ def shown(message: Message) -> Message:
         case AssistantMessage():
             return message
         case ToolMessage():
-            result = _embedded(result_text(message.parts))
+            # The text of a file is embedded like any other.
+            parts = [
+                in_words(part) if isinstance(part, File) and text_of(part) is not None else part
+                for part in message.parts
+            ]
+            result = _embedded(result_text(parts))
             word = "error" if message.is_error else "result"
             label = f'Tool result: {{"tool": {encode(message.name).decode()}, "{word}": {result}}}'
-            return UserMessage((Text(label), *shown_in(message.parts)))
+            return UserMessage((Text(label), *shown_in(parts)))
 
 
 def _embedded(text: str) -> str:

@@ -125,6 +125,8 @@ def test_a_run_of_images_has_one_placeholder() -> None:
         (File("application/pdf", data="JVBERg==", name="a.pdf"), "(the file a.pdf, which this model cannot read)"),
         (File("text/plain", url="https://x/a"), "(the file https://x/a, which this model cannot read)"),
         (File("application/pdf", id="file_1"), NO_FILE),
+        (File("a/b", id="f", name="a\n\tb"), "(the file a b, which this model cannot read)"),
+        (File("a/b", url="x" * 999), f"(the file {'x' * 200}, which this model cannot read)"),
         (File("text/plain", data="w7w=", name="\ud83d"), "\nThe file \ufffd:\nü\n"),
         (File("text/plain; charset=utf-8", data="YQ=="), "\nThe file:\na\n"),
         (File("application/ld+json", data="e30="), "\nThe file:\n{}\n"),

@@ -41,6 +41,7 @@ __all__ = [
     "NO_IMAGE",
     "Takes",
     "fitted",
+    "in_words",
     "paired",
     "repaired",
     "text_of",
@@ -53,6 +54,9 @@ NO_IMAGE: Final = "(an image that this model cannot see)"
 NO_FILE: Final = "(a file that this model cannot read)"
 EARLIER: Final = "(the conversation goes on)"
 """What stands before an answer that a history begins with, for providers that want a user to begin."""
+
+LONGEST_NAME: Final = 200
+"""How much is shown of the name or the address of a file that is not."""
 
 
 Takes: TypeAlias = Callable[[Image | File], bool]
@@ -246,15 +250,16 @@ def _add(parts: list[Part], part: Part) -> None:
 
 
 def _add_shown(parts: list[Part], shown: Image | File, takes: Takes | None) -> None:
-    part = shown if takes is None or takes(shown) else _in_words(shown)
+    part = shown if takes is None or takes(shown) else in_words(shown)
     if part is shown or parts[-1:] != [part]:
         parts.append(part)
 
 
-def _in_words(shown: Image | File) -> Text:
+def in_words(shown: Image | File) -> Text:
+    """Return what stands for *shown*: the text of a file that holds text, else that it is there, in one line."""
     if isinstance(shown, Image):
         return Text(NO_IMAGE)
-    name = well_formed(shown.name or shown.url or "")
+    name = " ".join(well_formed(shown.name or shown.url or "").split())[:LONGEST_NAME]
     if (text := text_of(shown)) is not None:
         return Text(f"\nThe file{name and ' '}{name}:\n{text}\n")
     return Text(f"(the file {name}, which this model cannot read)" if name else NO_FILE)
