@@ -24,6 +24,7 @@ from weakref import WeakValueDictionary
 
 from turnwright.environment import LONGEST_TIMEOUT, SHOWN_BYTES, SHOWN_LINES, Entry, EntryKind, Ran
 from turnwright.errors import PortError
+from turnwright.tools import called
 
 __all__ = ["LocalEnvironment"]
 
@@ -94,7 +95,7 @@ class LocalEnvironment:
     async def edit(self, path: str, change: Callable[[bytes], bytes]) -> None:
         """Replace what a file holds by what *change* makes of it."""
         place = self._place(path)
-        await self._alone(place, path, lambda: _write(place, change(place.read_bytes())))
+        await self._alone(place, path, lambda: _write(place, change(_read(place, path))))
 
     async def entries(self, path: str = ".") -> Sequence[Entry]:
         """What stands in a directory."""
@@ -216,7 +217,7 @@ def _is_cancelled() -> bool:
 
 async def _settled(path: str, work: Callable[[], T]) -> T:
     """Do *work* in a thread. A cancellation leaves when the thread is done, since nothing can stop it."""
-    working = asyncio.ensure_future(asyncio.to_thread(work))
+    working = asyncio.ensure_future(asyncio.to_thread(called, work, (), {}))
     try:
         return await asyncio.shield(working)
     except asyncio.CancelledError:
@@ -233,33 +234,54 @@ async def _settled(path: str, work: Callable[[], T]) -> T:
 # --- files
 
 
-def _read(place: Path, path: str, at_most: int) -> bytes:
-    with place.open("rb") as file:
+def _read(place: Path, path: str, at_most: int | None = None) -> bytes:
+    with open(place, "rb", opener=_without_waiting) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise PortError(f"{path!r:.200} is no file")
-        data = file.read(at_most + 1)
-    if len(data) > at_most:
+        data = file.read() if at_most is None else file.read(at_most + 1)
+    if at_most is not None and len(data) > at_most:
         raise PortError(f"{path!r:.200} has more than {at_most} bytes")
     return data
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open what may be a named pipe: nothing could stop a thread that waits for its other end."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _write(place: Path, data: bytes) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     beside = place.with_name(f".{secrets.token_hex(8)}.tmp")
+    mode = _mode(place)
     try:
-        with beside.open("xb") as file:
+        # Who may not read the old may not read the new either, not even while it is written.
+        with open(
+            beside, "xb", opener=lambda path, flags: os.open(path, flags, 0o666 if mode is None else mode)
+        ) as file:
             file.write(data)
-        with suppress(FileNotFoundError):
-            beside.chmod(stat.S_IMODE(place.stat().st_mode))
+        if mode is not None:
+            beside.chmod(mode)
         beside.replace(place)
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
 
 
+def _mode(place: Path) -> int | None:
+    """Who may do what with a file, None if there is none."""
+    try:
+        return stat.S_IMODE(place.stat().st_mode)
+    except FileNotFoundError:
+        return None
+
+
 def _entries(place: Path) -> Sequence[Entry]:
+    entries: list[Entry] = []
     with os.scandir(place) as found:
-        return sorted([_entry(each) for each in found], key=lambda entry: entry.name)
+        for each in found:
+            with suppress(FileNotFoundError):  # it went while we looked, as the file does in which a write begins
+                entries.append(_entry(each))
+    return sorted(entries, key=lambda entry: entry.name)
 
 
 def _entry(found: os.DirEntry[str]) -> Entry:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,74 @@ async def test_no_path_leads_out(tmp_path: Path, path: str) -> None:
                 await attempt
 
     assert "theirs" == (tmp_path / "out").read_text(encoding="utf-8")
+
+
+@pytest.mark.promise("I-08")
+async def test_a_named_pipe_is_no_file_and_holds_nobody_up(tmp_path: Path) -> None:
+    """A thread that waits for the other end of a pipe could never be called back."""
+    os.mkfifo(tmp_path / "pipe")
+    async with LocalEnvironment(tmp_path) as local:
+        for attempt in (local.read("pipe"), local.edit("pipe", lambda text: text)):
+            with pytest.raises(PortError, match="is no file"):
+                await attempt
+
+        assert [Entry("pipe", "other")] == await local.entries()
+
+
+@pytest.mark.promise("I-08")
+async def test_a_change_that_stops_an_iteration_is_told(tmp_path: Path) -> None:
+    """No StopIteration finds its way out of a thread: its caller would wait for ever."""
+
+    def change(text: bytes) -> bytes:
+        raise StopIteration(text)
+
+    async with LocalEnvironment(tmp_path) as local:
+        await local.write("a.txt", b"one")
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await local.edit("a.txt", change)
+
+        assert b"one" == await local.read("a.txt")
+
+
+@pytest.mark.promise("I-08")
+async def test_what_goes_while_a_directory_is_looked_at_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write beside it, or a program, may take a file away at any moment."""
+    (tmp_path / "stays").write_bytes(b"1")
+    (tmp_path / "goes").write_bytes(b"1")
+    scan = os.scandir
+
+    def late(place: Path) -> nullcontext[list[os.DirEntry[str]]]:
+        found = [*scan(place)]
+        (tmp_path / "goes").unlink()
+        return nullcontext(found)
+
+    monkeypatch.setattr(os, "scandir", late)
+    async with LocalEnvironment(tmp_path) as local:
+        found = await local.entries()
+
+    assert ["stays"] == [each.name for each in found]
+
+
+@pytest.mark.promise("I-08")
+async def test_a_private_file_is_private_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written is never readable for more people than what it replaces."""
+    (tmp_path / "key").write_bytes(b"old")
+    (tmp_path / "key").chmod(0o600)
+    modes: list[int] = []
+    change = Path.chmod
+
+    def look(beside: Path, mode: int) -> None:
+        modes.append(mode_of(beside))
+        change(beside, mode)
+
+    monkeypatch.setattr(Path, "chmod", look)
+    async with LocalEnvironment(tmp_path) as local:
+        await local.write("key", b"new")
+
+    assert [0o600] == modes
+    assert 0o600 == mode_of(tmp_path / "key")
 
 
 async def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
