@@ -46,6 +46,8 @@ MOST_LEFT: Final = 64
 LARGEST_OUTPUT: Final = 2**28
 """Bytes of an output that are saved; what comes after is counted and dropped."""
 
+NO_GROUP: Final = -1
+
 MARK: Final = "TURNWRIGHT_PROCESS"
 """The one variable that every program has: by it we find what it started, wherever that has gone."""
 
@@ -179,6 +181,9 @@ class LocalEnvironment:
                 )
             except OSError as error:
                 raise PortError(f"cannot run {argv[0]!r}: {error.strerror}") from error
+            except asyncio.CancelledError:  # in the moment of its start; what it has started by now is not told to us
+                await _end_survivors(mark)
+                raise
             output.begin()
             code: int | None = None
             try:
@@ -200,13 +205,7 @@ class LocalEnvironment:
                         await process.wait()
         finally:
             _signal(process.pid, signal.SIGKILL)
-            late = asyncio.get_running_loop().time() + DYING
-            # Also what has left the group; a round may find what was started while the last one looked.
-            while (survivors := _survivors(mark, process.pid)) and asyncio.get_running_loop().time() < late:
-                for pid in survivors:
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-                await asyncio.sleep(0.001)
+            await _end_survivors(mark, process.pid)
             await process.wait()
 
 
@@ -303,6 +302,17 @@ def _signal(group: int, what: signal.Signals) -> None:
         os.killpg(group, what)
 
 
+async def _end_survivors(mark: str, group: int = NO_GROUP) -> None:
+    """Kill what carries *mark* or is of *group*, also what has left the group, until there is none."""
+    late = asyncio.get_running_loop().time() + DYING
+    # A round may find what was started while the last one looked.
+    while (survivors := _survivors(mark, group)) and asyncio.get_running_loop().time() < late:
+        for pid in survivors:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        await asyncio.sleep(0.001)
+
+
 def _survivors(mark: str, group: int) -> Sequence[int]:
     """Return the living programs that carry *mark* or are of *group*. Where there is no /proc, none are found."""
     wanted = f"{MARK}={mark}".encode()
@@ -341,7 +351,7 @@ class _Output:
         self._file: BinaryIO = tempfile.NamedTemporaryFile(  # type: ignore[assignment]
             prefix="turnwright-", suffix=".out", dir=self._outputs, delete=False
         )
-        self._kept = False
+        self._kept = self._full = False
         self._read, self.pipe = os.pipe()
         os.set_blocking(self._read, False)
         return self
@@ -351,7 +361,8 @@ class _Output:
         os.close(self._read)
         if self.pipe >= 0:
             os.close(self.pipe)
-        self._file.close()
+        with suppress(OSError):  # a full disk is no matter of the program
+            self._file.close()
         if not self._kept:
             Path(self._file.name).unlink(missing_ok=True)
 
@@ -400,8 +411,7 @@ class _Output:
             self._over.set()
             asyncio.get_running_loop().remove_reader(self._read)
             return False
-        if self._size < LARGEST_OUTPUT:
-            self._file.write(piece)
+        self._save(piece)
         self._size += len(piece)
         self._newlines += piece.count(b"\n")
         *ended, rest = piece.split(b"\n")[-3:]
@@ -412,9 +422,25 @@ class _Output:
         self._end += piece
         if len(self._end) > 4 * SHOWN_BYTES:
             del self._end[: -2 * SHOWN_BYTES]
-        if self._on_output is not None:
-            self._on_output(piece)
+        self._tell(piece)
         return True
+
+    def _save(self, piece: bytes) -> None:
+        if self._size >= LARGEST_OUTPUT or self._full:
+            return
+        try:
+            self._file.write(piece)
+        except OSError:
+            self._full = True  # what is shown is in memory, and the program did nothing wrong
+
+    def _tell(self, piece: bytes) -> None:
+        if self._on_output is None:
+            return
+        try:
+            self._on_output(piece)
+        except Exception as error:  # noqa: BLE001 - who watches changes nothing
+            told = {"message": "on_output failed; the program goes on", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(told)
 
 
 def _shown(end: bytes) -> bytes:

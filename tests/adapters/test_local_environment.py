@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import resource
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from pathlib import Path
@@ -354,6 +356,56 @@ async def test_a_cancelled_program_is_ended_with_all_that_it_started(tmp_path: P
             await running
 
     assert [] == [pid for pid in map(int, b"".join(seen).split()) if lives(pid)]
+
+
+@pytest.mark.promise("I-08")
+async def test_a_program_that_is_cancelled_as_it_starts_leaves_nothing_behind(tmp_path: Path) -> None:
+    """At every step of its start, though it may have started others before we know that it runs."""
+    left: list[str] = []
+    async with LocalEnvironment(tmp_path, outputs=tmp_path) as local:
+        for steps in range(1, 8):
+            (tmp_path / "pids").write_bytes(b"")
+            running = asyncio.ensure_future(local.run(["sh", "-c", "sleep 60 & echo $! >> pids; sleep 60"]))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            time.sleep(0.03)  # noqa: ASYNC251 - it goes on while our loop stands
+            running.cancel()
+            await asyncio.wait([running])
+            left += [pid for pid in text_of(str(tmp_path / "pids")).split() if lives(int(pid))]
+
+    assert [] == left
+
+
+@pytest.mark.promise("I-08")
+async def test_who_watches_an_output_changes_nothing(tmp_path: Path) -> None:
+    """What it raises is reported; the program ends as it would, and every piece is counted."""
+    reported: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: reported.append(told.get("exception")))
+
+    def fail(piece: bytes) -> None:
+        raise ZeroDivisionError(piece)
+
+    async with LocalEnvironment(tmp_path, outputs=tmp_path) as local:
+        ran = await local.run(python("print('all')"), on_output=fail)
+
+    assert (0, "all\n") == (ran.exit_code, ran.output)
+    assert [ZeroDivisionError] == [type(each) for each in reported]
+
+
+@pytest.mark.promise("I-08")
+async def test_a_full_disk_takes_nothing_from_what_is_shown(tmp_path: Path) -> None:
+    """What cannot be saved is shown and counted all the same."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    async with LocalEnvironment(tmp_path, outputs=tmp_path) as local:
+        running = asyncio.ensure_future(local.run(python("print('x' * 100000)")))
+        try:
+            await until(lambda: any([name.endswith(".out") for name in names(tmp_path)]))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+            ran = await running
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert (0, 100_001, "x" * 100 + "\n") == (ran.exit_code, ran.size, ran.output[-101:])
 
 
 @pytest.mark.promise("I-08")
