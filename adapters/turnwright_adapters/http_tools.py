@@ -3,7 +3,7 @@ and to the very address that was looked at.
 
     address      resolved once for each hop; every answer must be public, and the connection goes to one of them
     metadata     the addresses of cloud metadata services are refused, whatever is allowed
-    redirects    at most five, each looked at anew; credentials stay with their host
+    redirects    at most five, each looked at anew; what the owner and the client say of themselves stays with its host
     answer       at most so many bytes, decoded as JSON where it says so; a bad status is an error
 """
 
@@ -17,6 +17,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final, TypeAlias
 
 import httpx
+from httpx import USE_CLIENT_DEFAULT
 
 from turnwright.canonical import decode
 from turnwright.errors import PortError
@@ -30,11 +31,19 @@ HOPS: Final = 5
 MESSAGE: Final = 500
 """How much of a bad answer the model is told."""
 
-METADATA: Final = frozenset(map(ip_address, ["169.254.169.254", "169.254.170.2", "100.100.100.200", "fd00:ec2::254"]))
+METADATA: Final = frozenset(
+    map(
+        ip_address,
+        [
+            *("169.254.169.254", "169.254.170.2", "169.254.170.23", "100.100.100.200", "192.0.0.192", "168.63.129.16"),
+            *("fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254"),
+        ],
+    )
+)
 _NAT64: Final = ip_network("64:ff9b::/96")
 _HOLDING_IPV4: Final = (_NAT64, *map(ip_network, ["64:ff9b:1::/48", "::/96", "::ffff:0:0:0/96"]))
 _ISATAP: Final = (0x00005EFE, 0x02005EFE)
-_SECRET: Final = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key"})
+ASKED: Final = {"accept": "application/json, text/*", "accept-encoding": "identity"}
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 
@@ -86,7 +95,7 @@ class HttpEndpoint:
 
     async def _exchange(self, client: httpx.AsyncClient, given: Mapping[str, object], key: str) -> object:
         url, method = self._url, self._method
-        headers = {"accept": "application/json, text/*", "accept-encoding": "identity", "idempotency-key": key}
+        headers = {**ASKED, "idempotency-key": key}
         headers |= {name.lower(): value for name, value in self._headers.items()}
         body: bytes | None = None
         if method in ("GET", "DELETE"):
@@ -94,32 +103,51 @@ class HttpEndpoint:
         else:
             body = json.dumps(given, ensure_ascii=False, allow_nan=False).encode()
             headers["content-type"] = "application/json"
+        at_home = True
         async with asyncio.timeout(self._timeout):
             for _ in range(HOPS + 1):
-                reply = await self._hop(client, method, url, headers, body)
+                request = await self._request(client if at_home else None, method, url, headers, body)
+                reply = await self._hop(client, request, at_home=at_home)
                 if not isinstance(reply, httpx.Response):
                     return reply
                 there = _usable(url.join(reply.headers["location"]))
-                if (there.scheme, there.host, there.port) != (url.scheme, url.host, url.port):
-                    headers = {name: value for name, value in headers.items() if name not in _SECRET}
+                if at_home and (there.scheme, there.host, there.port) != (url.scheme, url.host, url.port):
+                    at_home = False  # any header of the owner's may be a credential, by whatever name
+                    own = {name.lower() for name in self._headers} - {"content-type"}
+                    headers = {name: value for name, value in headers.items() if name not in own} | ASKED
                 if reply.status_code == 303 or (reply.status_code in (301, 302) and method == "POST"):
                     method, body = "GET", None
                     headers.pop("content-type", None)
                 url = there
         raise PortError(f"{self._url.host} redirects more than {HOPS} times")
 
-    async def _hop(
-        self, client: httpx.AsyncClient, method: str, url: httpx.URL, headers: Mapping[str, str], body: bytes | None
-    ) -> object:
-        """Send one request: to the address that was looked at, under the name that was asked for."""
+    async def _request(
+        self,
+        client: httpx.AsyncClient | None,
+        method: str,
+        url: httpx.URL,
+        headers: Mapping[str, str],
+        body: bytes | None,
+    ) -> httpx.Request:
+        """Make one request: to the address that was looked at, under the name that was asked for.
+
+        Without *client* it says nothing that a client says of itself: no header, cookie or parameter of its own.
+        """
         address = await self._looked_at(url)
         host = f"[{address}]" if isinstance(address, IPv6Address) else str(address)
-        pinned = url.copy_with(host=host)
-        named = {**headers, "host": url.netloc.decode("ascii")}
-        request = client.build_request(
-            method, pinned, headers=named, content=body, extensions={"sni_hostname": url.raw_host.decode("ascii")}
+        make = httpx.Request if client is None else client.build_request
+        return make(
+            method,
+            url.copy_with(host=host),
+            headers={**headers, "host": url.netloc.decode("ascii")},
+            content=body,
+            extensions={"sni_hostname": url.raw_host.decode("ascii")},
         )
-        reply = await client.send(request, stream=True, follow_redirects=False)
+
+    async def _hop(self, client: httpx.AsyncClient, request: httpx.Request, *, at_home: bool) -> object:
+        """Send one request. Its answer, or the response where that leads on."""
+        auth = USE_CLIENT_DEFAULT if at_home else None
+        reply = await client.send(request, stream=True, auth=auth, follow_redirects=False)
         try:
             if reply.status_code in _REDIRECTS and "location" in reply.headers:
                 return reply
@@ -140,6 +168,9 @@ class HttpEndpoint:
         return found[0]
 
     async def _answer(self, reply: httpx.Response) -> object:
+        # A piece may be a thousand times as long as what came, and more: before anybody can count it.
+        if (coding := reply.headers.get("content-encoding", "identity").lower()) not in ("identity", ""):
+            raise PortError(f"{self._url.host} answered in {coding!r:.40}, and was asked for no compression")
         read = bytearray()
         async for chunk in reply.aiter_bytes():
             read += chunk
@@ -184,7 +215,8 @@ def _meant(address: Address) -> list[Address]:
 def _is_public(address: Address) -> bool:
     if isinstance(address, IPv6Address) and (address.ipv4_mapped is not None or address in _NAT64):
         return True  # what it stands for is looked at by itself
-    return address.is_global and not address.is_multicast
+    site_local = isinstance(address, IPv6Address) and address.is_site_local
+    return address.is_global and not address.is_multicast and not site_local
 
 
 async def _resolved(host: str, port: int) -> Sequence[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Sequence
 from ipaddress import ip_address
 
@@ -22,7 +23,7 @@ PRIVATE = [
     *("fd00:ec2::254", "ff02::1", "2001:db8::1", "::ffff:127.0.0.1", "::ffff:169.254.169.254", "::ffff:10.0.0.1"),
     *("2002:7f00:1::", "2002:a9fe:a9fe::", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "64:ff9b:1::a9fe:a9fe"),
     *("2001:0:7f00:1::", "2001:0:808:808::5601:5601", "::127.0.0.1", "fe80::5efe:7f00:1", "2606:4700::5efe:a9fe:a9fe"),
-    *("::ffff:0:127.0.0.1", "100::1", "::10.1.2.3"),
+    *("::ffff:0:127.0.0.1", "100::1", "::10.1.2.3", "fec0::1", "168.63.129.16"),
 ]
 PUBLIC = ["8.8.8.8", "1.1.1.1", "2606:4700:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"]
 
@@ -91,7 +92,13 @@ async def test_a_request_goes_to_the_address_that_was_looked_at(address: str) ->
 
 
 @pytest.mark.promise("A-03")
-@pytest.mark.parametrize("address", ["169.254.169.254", "fd00:ec2::254", "::ffff:169.254.169.254", "2002:a9fe:a9fe::"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("169.254.169.254", "fd00:ec2::254", "::ffff:169.254.169.254", "2002:a9fe:a9fe::", "169.254.170.23"),
+        *("168.63.129.16", "192.0.0.192", "fd20:ce::254"),
+    ],
+)
 async def test_metadata_is_refused_even_where_private_is_allowed(address: str) -> None:
     """Services of one's own are one thing, the credentials of the machine another."""
     web = Web(ok(), a_example=[address], own_example=["10.0.0.1"])
@@ -118,12 +125,14 @@ async def test_each_hop_is_looked_at_and_credentials_stay_with_their_host() -> N
     """A redirect inwards is refused; to another host it goes without them; too many are an error."""
     there = httpx.Response(307, headers={"location": "https://b.example/y"})
     names = {"a_example": ["8.8.8.8"], "b_example": ["1.1.1.1"], "c_example": ["10.0.0.1"]}
-    secrets = {"Authorization": "Bearer t", "Cookie": "c=1", "X-Kept": "k"}
+    secrets = {"Authorization": "Bearer t", "Cookie": "c=1", "X-Project": "p", "Accept": "text/own"}
 
     web = Web([there, ok()], **names)
     assert {"ok": True} == await web.endpoint("https://a.example/", headers=secrets).call({"q": 1}, key="k")
     assert ["Bearer t", None] == [each.headers.get("authorization") for each in web.asked]
-    assert [None, "k"] == [web.asked[1].headers.get(name) for name in ("cookie", "x-kept")]
+    assert ["p", None] == [each.headers.get("x-project") for each in web.asked]
+    assert [None, "k"] == [web.asked[1].headers.get(name) for name in ("cookie", "idempotency-key")]
+    assert "text/own" not in web.asked[1].headers["accept"]
     assert b'{"q": 1}' == web.asked[1].content
 
     inwards = Web(httpx.Response(302, headers={"location": "http://c.example/"}), **names)
@@ -135,6 +144,37 @@ async def test_each_hop_is_looked_at_and_credentials_stay_with_their_host() -> N
     with pytest.raises(PortError, match="redirects more than 5 times"):
         await around.endpoint("https://a.example/").call({}, key="k")
     assert 6 == len(around.asked)
+
+
+@pytest.mark.promise("A-03")
+@pytest.mark.parametrize("elsewhere", ["https://b.example/y", "http://a.example/y", "https://a.example:8443/y"])
+async def test_what_a_client_says_of_itself_stays_with_its_host(elsewhere: str) -> None:
+    """Its headers, its cookies, its password and its parameters: a redirect takes none of them along, also not back."""
+    back = httpx.Response(307, headers={"location": "https://a.example/z", "set-cookie": "n=2"})
+    web = Web(
+        [httpx.Response(307, headers={"location": elsewhere, "set-cookie": "s=1"}), back, ok()],
+        a_example=["8.8.8.8"],
+        b_example=["8.8.8.8"],
+    )
+    web.client.headers["x-token"] = "t"
+    web.client.auth = ("user", "password")
+    web.client.params = {"key": "k"}
+
+    assert {"ok": True} == await web.endpoint("https://a.example/").call({}, key="k")
+
+    names = ("x-token", "authorization", "cookie")
+    said = [[*sorted({*names} & {*each.headers}), *each.url.params] for each in web.asked]
+    assert [["authorization", "x-token", "key"], [], []] == said
+
+
+@pytest.mark.promise("A-03")
+async def test_an_answer_that_is_compressed_is_refused_before_it_is_unpacked() -> None:
+    """A few bytes may stand for many millions, and be in memory before anybody can count them."""
+    body = gzip.compress(b"x" * 10_000_000)
+    reply = RawReply(body, headers={"content-type": "text/plain", "content-encoding": "gzip"})
+    async with ByteServer([reply]) as server:
+        with pytest.raises(PortError, match="'gzip'"):
+            await HttpEndpoint(f"{server.url}/tool", private=True).call({}, key="k")
 
 
 @pytest.mark.promise("A-03")
