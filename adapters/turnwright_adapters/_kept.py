@@ -11,6 +11,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from turnwright import journal
+from turnwright.errors import PortError
 from turnwright.evidence import KINDS as EVIDENCE_KINDS, Entry, Item
 from turnwright.inbox import Word
 from turnwright.ports import Cipher
@@ -78,8 +79,14 @@ class Kept:
             return []
         return [_folded(entry.body).position for entry in facts if entry.kind == "InboxReceived"]
 
-    def said(self, run_id: str, position: int, word: bytes) -> bytes:
-        """A word, encoded, as it is kept."""
+    def said(self, run_id: str, position: int, word: bytes, *, opening: bytes | None) -> bytes:
+        """A word, encoded, as it is kept. *opening* is how the run's first entry begins, if that is known.
+
+        PortError where the run's owner could not read it, and so could never go on: one of the two is sealed.
+        """
+        if opening and (opening != b"{") != (self._cipher is not None):
+            its, ours = ("sealed", "has no cipher") if self._cipher is None else ("not sealed", "seals")
+            raise PortError(f"run {run_id!r} is {its}, and this store {ours}; speak to it through a store like its own")
         if self._cipher is None:
             return word
         return self._cipher.seal(word, self._bound("inbox", run_id, position))

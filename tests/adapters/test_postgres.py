@@ -602,6 +602,21 @@ async def test_sealed_content_is_unreadable_in_the_tables(tmp_path: Path) -> Non
             await state.load("r1")
 
 
+@pytest.mark.promise("N-04")
+async def test_a_word_that_the_owner_of_a_run_could_not_read_is_refused(tmp_path: Path) -> None:
+    """It would keep the run from ever going on; whoever says it is told to use a store like the run's own."""
+    cipher = AesGcmCipher({"k": new_key()}, current="k")
+    async with state_at(tmp_path) as plain, state_at(tmp_path, cipher=cipher) as sealed:
+        await opened(plain, Author("plain"))
+        await opened(sealed, Author("sealed"))
+
+        with pytest.raises(PortError, match="'sealed' is sealed, and this store has no cipher"):
+            await plain.post("sealed", Cancel())
+        with pytest.raises(PortError, match="'plain' is not sealed, and this store seals"):
+            await sealed.post("plain", Cancel())
+        assert [1, 1] == [await plain.post("plain", Cancel()), await sealed.post("sealed", Cancel())]
+
+
 async def test_tenants_never_meet(tmp_path: Path) -> None:
     """Two tenants with equal run ids, reservations and accounts each have their own."""
     async with state_at(tmp_path, tenant="a") as a, state_at(tmp_path, tenant="b") as b:

@@ -734,6 +734,22 @@ async def test_sealed_content_is_unreadable_in_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("N-04")
+async def test_a_word_that_the_owner_of_a_run_could_not_read_is_refused(tmp_path: Path) -> None:
+    """It would keep the run from ever going on; whoever says it is told to use a store like the run's own."""
+    cipher = AesGcmCipher({"k": new_key()}, current="k")
+    path = tmp_path / "runs.db"
+    async with SqliteState(path) as plain, SqliteState(path, cipher=cipher) as sealed:
+        await opened(plain, Author("plain"))
+        await opened(sealed, Author("sealed"))
+
+        with pytest.raises(PortError, match="'sealed' is sealed, and this store has no cipher"):
+            await plain.post("sealed", Cancel())
+        with pytest.raises(PortError, match="'plain' is not sealed, and this store seals"):
+            await sealed.post("plain", Cancel())
+        assert [1, 1] == [await plain.post("plain", Cancel()), await sealed.post("sealed", Cancel())]
+
+
+@pytest.mark.promise("N-04")
 async def test_keys_are_rotated_and_destroyed(tmp_path: Path) -> None:
     """A new key seals, the old one still opens; without it what it sealed is gone, and the evidence is not."""
     old, new = new_key(), new_key()

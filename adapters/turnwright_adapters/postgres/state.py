@@ -121,6 +121,11 @@ SELECT seq, at, kind, turn, call, attempt, code, name, ms, input_tokens, output_
 FROM runs JOIN journal USING (run) WHERE tenant = %s AND run_id = %s AND seq > %s ORDER BY seq
 """
 
+COUNT_WORD: Final = """
+UPDATE runs SET words = words + 1 WHERE tenant = %s AND run_id = %s
+RETURNING run, words, (SELECT substr(body, 1, 1) FROM journal WHERE journal.run = runs.run AND seq = 1)
+"""
+
 READ_INBOXES: Final = """
 SELECT number, position, body
 FROM jsonb_to_recordset(convert_from(%b, 'UTF8')::jsonb)
@@ -295,17 +300,14 @@ class PostgresState(OnServer):
 
         def post(connection: Connection) -> int:
             with connection.transaction():
-                found = connection.execute(
-                    "UPDATE runs SET words = words + 1 WHERE tenant = %s AND run_id = %s RETURNING run, words",
-                    (self._tenant, run_id),
-                )
+                found = connection.execute(COUNT_WORD, (self._tenant, run_id), binary=True)
                 row = found.fetchone()
                 if row is None:
                     raise KeyError(run_id)
-                run, position = row
+                run, position, opening = row
                 connection.execute(
                     "INSERT INTO inbox (run, position, body) VALUES (%s, %s, %s)",
-                    (run, position, self._kept.said(run_id, position, body)),
+                    (run, position, self._kept.said(run_id, position, body, opening=opening)),
                 )
                 return int(position)
 

@@ -90,7 +90,8 @@ WHERE tenant = ? AND run_id = ? AND body IS NOT NULL ORDER BY place
 """
 
 NEXT_WORD: Final = """
-SELECT run << 32, (SELECT place FROM inbox WHERE place < (runs.run + 1) << 32 ORDER BY place DESC LIMIT 1)
+SELECT run << 32, (SELECT place FROM inbox WHERE place < (runs.run + 1) << 32 ORDER BY place DESC LIMIT 1),
+       (SELECT substr(body, 1, 1) FROM journal WHERE place = (runs.run << 32) + 1)
 FROM runs WHERE tenant = ? AND run_id = ?
 """
 
@@ -318,9 +319,9 @@ class SqliteState(OnFile):
             found = connection.execute(NEXT_WORD, (self._tenant, run_id)).fetchone()
             if found is None:
                 raise KeyError(run_id)
-            start, newest = found
+            start, newest, opening = found
             position = 1 if newest is None else max(0, newest - start) + 1
-            kept = self._kept.said(run_id, position, body)
+            kept = self._kept.said(run_id, position, body, opening=opening)
             connection.execute("INSERT INTO inbox (place, body) VALUES (?, ?)", (start + position, kept))
             return position
 

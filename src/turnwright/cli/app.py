@@ -19,6 +19,7 @@ from turnwright.cli.models import DEFAULT, PROVIDERS, Answers
 from turnwright.cli.resume import ResumeCommand, resume
 from turnwright.cli.run import RunCommand, run
 from turnwright.cli.runs import RunsCommand, runs
+from turnwright.cli.stores import Store
 from turnwright.cli.why import WhyCommand, why
 from turnwright.cli.words import CallWord, RunWord, say, say_about_call, spoken, value_of
 from turnwright.heads import RunStatus
@@ -58,6 +59,13 @@ State = Annotated[
     Parameter(help="Where runs are kept: sqlite:PATH or postgresql://... Without it, in memory."),
 ]
 
+Keys = Annotated[
+    Path | None,
+    Parameter(
+        help="The file of the keys that seal what --state holds, one a line: a name, a blank and 64 hex digits. "
+        "The last seals, each opens; put a new one at the end."
+    ),
+]
 Kept = Annotated[str, Parameter(name="--state", help="Where runs are kept: sqlite:PATH or postgresql://...")]
 Run = Annotated[str, Parameter(name="RUN", help="The id of the run.")]
 Call = Annotated[str, Parameter(name="CALL", help="The call: its effect id, or turn.index.")]
@@ -81,6 +89,7 @@ def run_command(
     record: Record = None,
     replay: Replay = None,
     state: State = None,
+    keys: Keys = None,
 ) -> Work:
     """Run an agent on an input and show its answer, its tool calls and their results as they happen.
 
@@ -96,7 +105,7 @@ def run_command(
         all=all,
         max_turns=max_turns,
         answer=_answer(yes=yes, no=no),
-        state=state,
+        store=_store(state, keys),
         json=json,
     )
     return lambda loop, screen: run(command, loop=loop, screen=screen)
@@ -116,6 +125,7 @@ def chat_command(
     record: Record = None,
     replay: Replay = None,
     state: State = None,
+    keys: Keys = None,
     session: Annotated[str | None, Parameter(help="The conversation in --state to go on with, or to begin.")] = None,
 ) -> Work:
     """Talk with an agent, one line at a time. The conversation ends with the process, unless --state keeps it.
@@ -128,7 +138,7 @@ def chat_command(
         answers=Answers(name=model, record=record, replay=replay),
         max_turns=max_turns,
         answer=_answer(yes=yes, no=no),
-        state=state,
+        store=_store(state, keys),
         session=session,
     )
     return lambda loop, screen: chat(command, loop=loop, screen=screen)
@@ -141,6 +151,7 @@ def resume_command(
     /,
     *,
     state: Kept,
+    keys: Keys = None,
     model: Model = None,
     max_turns: Annotated[
         int | None, Parameter(validator=Number(gte=1), help="Raise how many answers of the model the run may take.")
@@ -166,7 +177,7 @@ def resume_command(
         answers=Answers(name=model, record=record, replay=replay),
         max_turns=max_turns,
         answer=_answer(yes=yes, no=no),
-        state=state,
+        store=Store(state, keys),
         wait=wait,
         json=json,
     )
@@ -177,6 +188,7 @@ def resume_command(
 def runs_command(
     *,
     state: Kept,
+    keys: Keys = None,
     status: Annotated[RunStatus | None, Parameter(help="Only those that stand so.")] = None,
     definition: Annotated[str | None, Parameter(help="Only those of the agent of this name.")] = None,
     since: Annotated[
@@ -186,7 +198,9 @@ def runs_command(
     json: Annotated[bool, Parameter(help="One JSON object a run.")] = False,
 ) -> Work:
     """List the runs of a store, those that were written to last first."""
-    command = RunsCommand(state=state, status=status, definition=definition, since=since, limit=limit, json=json)
+    command = RunsCommand(
+        store=Store(state, keys), status=status, definition=definition, since=since, limit=limit, json=json
+    )
     return lambda loop, screen: runs(command, loop=loop, screen=screen)
 
 
@@ -196,22 +210,23 @@ def why_command(
     /,
     *,
     state: Kept,
+    keys: Keys = None,
     json: Annotated[bool, Parameter(help="One JSON object, with everything in full.")] = False,
 ) -> Work:
     """Tell what happened in a run and what it waits for, from its journal and its evidence.
 
     Exit codes: 0 if the evidence holds together, 1 if it was changed somewhere.
     """
-    command = WhyCommand(state=state, run_id=run_id, json=json)
+    command = WhyCommand(store=Store(state, keys), run_id=run_id, json=json)
     return lambda loop, screen: why(command, loop=loop, screen=screen)
 
 
 @app.command(name="approve")
-def approve_command(run_id: Run, call: Call, /, *, state: Kept, by: By = None) -> Work:
+def approve_command(run_id: Run, call: Call, /, *, state: Kept, keys: Keys = None, by: By = None) -> Work:
     """Say yes to one call: exactly to the tool and the arguments that are shown, bound by their digest."""
     who = spoken(by)
     command = CallWord(
-        store=state,
+        store=Store(state, keys),
         run_id=run_id,
         call=call,
         kind="approval",
@@ -228,13 +243,14 @@ def deny_command(
     /,
     *,
     state: Kept,
+    keys: Keys = None,
     reason: Annotated[str, Parameter(help="Why; the model is told.")] = "",
     by: By = None,
 ) -> Work:
     """Say no to one call. It never runs, and the run goes on."""
     who = spoken(by)
     command = CallWord(
-        store=state,
+        store=Store(state, keys),
         run_id=run_id,
         call=call,
         kind="approval",
@@ -251,6 +267,7 @@ def resolve_command(
     /,
     *,
     state: Kept,
+    keys: Keys = None,
     happened: Annotated[
         str | None,
         Parameter(help="It took effect and returned this: JSON, or else text."),
@@ -264,7 +281,7 @@ def resolve_command(
     who = spoken(by)
     output = None if happened is None else value_of(happened)
     command = CallWord(
-        store=state,
+        store=Store(state, keys),
         run_id=run_id,
         call=call,
         kind="in-doubt",
@@ -280,21 +297,27 @@ def cancel_command(
     /,
     *,
     state: Kept,
+    keys: Keys = None,
     reason: Annotated[str, Parameter(help="Why, for the record.")] = "",
     by: By = None,
 ) -> Work:
     """End a run: nothing new of it is started."""
     who = spoken(by)
-    command = RunWord(store=state, run_id=run_id, word=Cancel(reason, who), done=f"cancelled by {who}")
+    command = RunWord(store=Store(state, keys), run_id=run_id, word=Cancel(reason, who), done=f"cancelled by {who}")
     return lambda loop, screen: say(command, loop=loop, screen=screen)
 
 
 @app.command(name="steer")
 def steer_command(
-    run_id: Run, text: Annotated[str, Parameter(name="TEXT", help="What the model is told next.")], /, *, state: Kept
+    run_id: Run,
+    text: Annotated[str, Parameter(name="TEXT", help="What the model is told next.")],
+    /,
+    *,
+    state: Kept,
+    keys: Keys = None,
 ) -> Work:
     """Say something to a run: the model hears it before its next answer."""
-    command = RunWord(store=state, run_id=run_id, word=Steer(UserMessage(text)), done="said")
+    command = RunWord(store=Store(state, keys), run_id=run_id, word=Steer(UserMessage(text)), done="said")
     return lambda loop, screen: say(command, loop=loop, screen=screen)
 
 
@@ -311,3 +334,9 @@ def _answer(*, yes: bool, no: bool) -> Answer:
     if yes and no:
         raise CommandError("--yes and --no exclude each other")
     return "yes" if yes else "no" if no else "ask"
+
+
+def _store(name: str | None, keys: Path | None) -> Store | None:
+    if name is None and keys is not None:
+        raise CommandError("--keys seals what a store holds; name the store with --state")
+    return None if name is None else Store(name, keys)

@@ -32,7 +32,7 @@ from turnwright.cli.loading import load
 from turnwright.cli.loop import EventLoop, interrupts
 from turnwright.cli.models import Answers, choose
 from turnwright.cli.run import tell
-from turnwright.cli.stores import open_state
+from turnwright.cli.stores import Store
 from turnwright.cli.visible import one_line
 from turnwright.definition import AgentDefinition
 from turnwright.errors import AgentError
@@ -68,7 +68,7 @@ class ChatCommand:
     answers: Answers
     max_turns: int
     answer: Answer
-    state: str | None
+    store: Store | None
     session: str | None = None
 
 
@@ -81,7 +81,7 @@ def chat(command: ChatCommand, *, loop: EventLoop, screen: Screen) -> int:
         definition, recording = target.definition, target.recording
     if definition.input_schema.document.get("type") != "string":
         raise CommandError(f"chat needs an agent that takes text, and {definition.name!r} takes something else")
-    state = None if command.state is None else open_state(command.state, loop=loop)
+    state = None if command.store is None else command.store.open(loop=loop)
     name, model = choose(command.answers, recording, loop=loop, screen=screen)
     agent = Agent(
         model,

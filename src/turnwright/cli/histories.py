@@ -11,7 +11,7 @@ from typing import Final
 from attrs import frozen
 
 from turnwright.cli.exits import CommandError
-from turnwright.cli.stores import named
+from turnwright.cli.stores import Store
 from turnwright.cli.visible import one_line
 from turnwright.decide import receive
 from turnwright.definition import AgentDefinition
@@ -76,13 +76,13 @@ def answer(state: RunState, position: int, word: Word) -> Sequence[Fact]:
     return receive(READER, state, position, word, now=time.time())
 
 
-async def read(state: State, run_id: str, *, store: str) -> History:
+async def read(state: State, run_id: str, *, store: Store) -> History:
     """Read the run *run_id*. CommandError for one that is not in *store*, which names some that are."""
     entries = await state.load(run_id)
     if not entries:
         known = [one_line(head.run_id) for head in await state.runs(limit=NAMED)]
         there = f"the newest are {', '.join(known)}" if known else "there is none at all"
-        raise CommandError(f"no run {run_id!r} in {named(store)}; {there}")
+        raise CommandError(f"no run {run_id!r} in {store}; {there}")
     facts: list[Fact | None] = []
     flaw = None
     for position, entry in enumerate(entries, start=1):
@@ -90,6 +90,18 @@ async def read(state: State, run_id: str, *, store: str) -> History:
             facts.append(decode(entry.kind, entry.schema, entry.body, position=position))
         except JournalError as error:
             facts.append(None)
-            flaw = flaw or error
+            flaw = flaw or _sealed(position, entry.body) or error
     folded = max([fact.position for fact in facts if isinstance(fact, InboxReceived)], default=0)
-    return History(run_id, entries, facts, flaw, await state.read(run_id, folded))
+    unread: Sequence[tuple[int, Word]] = ()
+    try:
+        unread = await state.read(run_id, folded)
+    except JournalError as error:
+        flaw = flaw or error
+    return History(run_id, entries, facts, flaw, unread)
+
+
+def _sealed(position: int, body: bytes) -> JournalError | None:
+    """What is wrong with a body that no JSON begins like, where no key was given to open it."""
+    if not body or body[0] >= ord(" "):
+        return None
+    return JournalError(position, "its content is sealed; name the file of its keys with --keys")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, assert_never
 
 from turnwright.canonical import encode, plain
-from turnwright.cli.stores import named
+from turnwright.cli.stores import Store
 from turnwright.definition import AnyDefinition
 from turnwright.messages import Usage
 from turnwright.outcomes import Cancelled, Completed, Failed, Outcome, Pending, Suspended
@@ -82,11 +82,11 @@ def explanation(outcome: Outcome[object], *, kept: bool = False) -> str:
             assert_never(outcome)
 
 
-def next_words(outcome: Outcome[object], *, target: str, store: str) -> Sequence[str]:
+def next_words(outcome: Outcome[object], *, target: str, store: Store) -> Sequence[str]:
     """Return the commands that go on with a run that is kept in *store*, ready to be typed."""
     if not isinstance(outcome, Suspended):
         return ()
-    run, state = outcome.run_id, f"--state {shlex.quote(named(store))}"
+    run, state = outcome.run_id, store.options
     words = []
     for each in outcome.pending:
         call = short_id(each)

@@ -17,7 +17,7 @@ from turnwright.cli.loop import EventLoop
 from turnwright.cli.models import Answers, choose
 from turnwright.cli.reports import as_json
 from turnwright.cli.run import tell, tell_next
-from turnwright.cli.stores import open_state
+from turnwright.cli.stores import Store
 from turnwright.cli.visible import one_line
 from turnwright.definition import AnyDefinition
 from turnwright.errors import RunBusy
@@ -40,7 +40,7 @@ class ResumeCommand:
     answers: Answers
     max_turns: int | None
     answer: Answer
-    state: str
+    store: Store
     wait: float
     json: bool
 
@@ -49,8 +49,8 @@ def resume(command: ResumeCommand, *, loop: EventLoop, screen: Screen) -> int:
     """Do *command* and return its exit code. Raises RunBusy while another process works on the run."""
     target = load(command.target)
     definition = target.definition
-    state = open_state(command.state, loop=loop, create=False)
-    history = loop.run(read(state, command.run_id, store=command.state))
+    state = command.store.open(loop=loop, create=False)
+    history = loop.run(read(state, command.run_id, store=command.store))
     opened = history.facts[0]
     if isinstance(opened, RunOpened) and opened.definition != definition.name:
         whose = f"run {command.run_id} is of agent {opened.definition!r}, and {command.target} is {definition.name!r}"
@@ -67,7 +67,7 @@ def resume(command: ResumeCommand, *, loop: EventLoop, screen: Screen) -> int:
     if history.has_ended and isinstance(outcome, Completed) and definition.output_spec is None:
         screen.text(str(outcome.output))
     tell(outcome, attended.seconds, definition=definition, screen=screen, kept=True)
-    tell_next(outcome, target=command.target, store=command.state, screen=screen)
+    tell_next(outcome, target=command.target, store=command.store, screen=screen)
     if command.json:
         line = as_json(definition, outcome, label="", model=name, seconds=attended.seconds)
         screen.answer(line)

@@ -11,7 +11,7 @@ from turnwright.cli.loading import load
 from turnwright.cli.loop import EventLoop
 from turnwright.cli.models import Answers, choose
 from turnwright.cli.reports import as_json, explanation, next_words, summary
-from turnwright.cli.stores import open_state
+from turnwright.cli.stores import Store
 from turnwright.definition import AnyDefinition
 from turnwright.outcomes import Completed, Outcome, Suspended
 from turnwright.wiring import Ports
@@ -29,7 +29,7 @@ class RunCommand:
     all: bool
     max_turns: int
     answer: Answer
-    state: str | None
+    store: Store | None
     json: bool
 
 
@@ -37,7 +37,7 @@ def run(command: RunCommand, *, loop: EventLoop, screen: Screen) -> int:
     """Do *command* and return its exit code."""
     target = load(command.target)
     inputs = target.inputs(command.input, all=command.all)
-    state = None if command.state is None else open_state(command.state, loop=loop)
+    state = None if command.store is None else command.store.open(loop=loop)
     name, model = choose(command.answers, target.recording, loop=loop, screen=screen)
     screen.note(f"{target.definition.name} with {name}")
     if target.definition.output_spec is not None:
@@ -58,8 +58,8 @@ def run(command: RunCommand, *, loop: EventLoop, screen: Screen) -> int:
         )
         outcome, seconds = attended.outcome, attended.seconds
         tell(outcome, seconds, definition=target.definition, screen=screen, kept=state is not None)
-        if command.state is not None:
-            tell_next(outcome, target=command.target, store=command.state, screen=screen)
+        if command.store is not None:
+            tell_next(outcome, target=command.target, store=command.store, screen=screen)
         if command.json:
             line = as_json(target.definition, outcome, label=label, model=name, seconds=seconds)
             screen.answer(line)
@@ -74,7 +74,7 @@ def run(command: RunCommand, *, loop: EventLoop, screen: Screen) -> int:
     return worst(codes)
 
 
-def tell_next(outcome: Outcome[object], *, target: str, store: str, screen: Screen) -> None:
+def tell_next(outcome: Outcome[object], *, target: str, store: Store, screen: Screen) -> None:
     """Name a run that is kept, and the commands that go on with it."""
     screen.note(f"run {outcome.run_id}")
     for words in next_words(outcome, target=target, store=store):

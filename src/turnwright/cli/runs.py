@@ -12,7 +12,7 @@ from turnwright.canonical import encode, plain
 from turnwright.cli.console import Screen
 from turnwright.cli.exits import COMPLETED, CommandError
 from turnwright.cli.loop import EventLoop
-from turnwright.cli.stores import named, open_state
+from turnwright.cli.stores import Store
 from turnwright.cli.visible import one_line
 from turnwright.heads import RunHead, RunStatus
 
@@ -25,7 +25,7 @@ SPANS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 class RunsCommand:
     """What `turnwright runs` was told."""
 
-    state: str
+    store: Store
     status: RunStatus | None
     definition: str | None
     since: str | None
@@ -36,7 +36,7 @@ class RunsCommand:
 def runs(command: RunsCommand, *, loop: EventLoop, screen: Screen) -> int:
     """List the runs that fit."""
     since = None if command.since is None else moment(command.since, now=time.time())
-    state = open_state(command.state, loop=loop, create=False)
+    state = command.store.open(loop=loop, create=False)
     found = loop.run(state.runs(status=command.status, definition=command.definition, since=since, limit=command.limit))
     for head in found:
         if command.json:
@@ -44,7 +44,7 @@ def runs(command: RunsCommand, *, loop: EventLoop, screen: Screen) -> int:
         else:
             screen.line(_told(head))
     if not found:
-        screen.note(f"no such run in {named(command.state)}")
+        screen.note(f"no such run in {command.store}")
     return COMPLETED
 
 

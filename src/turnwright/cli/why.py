@@ -15,7 +15,7 @@ from turnwright.cli.histories import read
 from turnwright.cli.loop import EventLoop
 from turnwright.cli.reports import used
 from turnwright.cli.runs import when
-from turnwright.cli.stores import open_state
+from turnwright.cli.stores import Store
 from turnwright.cli.visible import one_line
 
 __all__ = ["WhyCommand", "why"]
@@ -35,15 +35,15 @@ STANDINGS: Final = {
 class WhyCommand:
     """What `turnwright why` was told."""
 
-    state: str
+    store: Store
     run_id: str
     json: bool
 
 
 def why(command: WhyCommand, *, loop: EventLoop, screen: Screen) -> int:
     """Tell it. The exit code says whether the evidence holds together."""
-    state = open_state(command.state, loop=loop, create=False)
-    told = account(loop.run(read(state, command.run_id, store=command.state)))
+    state = command.store.open(loop=loop, create=False)
+    told = account(loop.run(read(state, command.run_id, store=command.store)))
     if command.json:
         screen.answer(_as_json(told))
     else:

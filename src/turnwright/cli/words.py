@@ -17,7 +17,7 @@ from turnwright.cli.exits import COMPLETED, CommandError
 from turnwright.cli.histories import History, answer, read
 from turnwright.cli.loop import EventLoop
 from turnwright.cli.reports import short_id
-from turnwright.cli.stores import open_state
+from turnwright.cli.stores import Store
 from turnwright.cli.visible import one_line
 from turnwright.decide import pending_calls
 from turnwright.errors import InvalidValue
@@ -35,7 +35,7 @@ About: TypeAlias = Callable[[Pending], Approve | Deny | Resolve]
 class CallWord:
     """A word about one call, which waits as *kind*: *word* makes it of what the call is, *done* tells it."""
 
-    store: str
+    store: Store
     run_id: str
     call: str
     kind: Literal["approval", "in-doubt"]
@@ -47,7 +47,7 @@ class CallWord:
 class RunWord:
     """A word about a whole run; *done* tells it."""
 
-    store: str
+    store: Store
     run_id: str
     word: Cancel | Steer
     done: str
@@ -55,7 +55,7 @@ class RunWord:
 
 def say_about_call(command: CallWord, *, loop: EventLoop, screen: Screen) -> int:
     """Show the call, whole, and say the word that binds exactly what was shown."""
-    state = open_state(command.store, loop=loop, create=False)
+    state = command.store.open(loop=loop, create=False)
     history = loop.run(read(state, command.run_id, store=command.store))
     run = _open(history)
     pending = _find(run, command)
@@ -69,7 +69,7 @@ def say_about_call(command: CallWord, *, loop: EventLoop, screen: Screen) -> int
 
 def say(command: RunWord, *, loop: EventLoop, screen: Screen) -> int:
     """Say the word to a run that has not ended."""
-    state = open_state(command.store, loop=loop, create=False)
+    state = command.store.open(loop=loop, create=False)
     run = _open(loop.run(read(state, command.run_id, store=command.store)))
     loop.run(state.post(command.run_id, command.word))
     screen.note(f"{command.done}; {_next(run)}")
