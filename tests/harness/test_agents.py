@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import pytest
 from attrs import frozen
@@ -11,11 +12,12 @@ from hypothesis import given, strategies as st
 
 from tests.harness.playing import heard, of, play
 from turnwright import MemoryState
-from turnwright.errors import DefinitionError, RunBusy, TurnwrightError
+from turnwright.errors import DefinitionError, InvalidValue, RunBusy, TurnwrightError
 from turnwright.harness import (
     PROGRESS_STAGES,
     TRACE_PHASES,
     Ack,
+    AgentEvent,
     ComposedAgent,
     DataModelUpdate,
     DefinedTool,
@@ -509,3 +511,72 @@ async def test_a_turn_is_said_once_at_a_time() -> None:
         await anext(agent.send(Session("s"), "q", run_id="t1"))
 
     assert "done" == [first, *[event async for event in turn]][-1].type
+
+
+async def test_two_turns_that_begin_at_once_under_one_id_are_one() -> None:
+    """Whoever is told of `busy` takes nothing from the other, though both were still making their prompts."""
+    both = asyncio.Event()
+    made: list[int] = []
+
+    async def layer() -> str:
+        made.append(1)
+        if len(made) == 2:
+            both.set()
+        await both.wait()
+        return "p"
+
+    agent = create_agent(model=script_client(["a", "a"]), prompt=[prompt_layer("p", layer)])
+
+    async def told() -> str:
+        try:
+            return [event.type async for event in agent.send(Session("s"), "q", run_id="t1")][-1]
+        except RunBusy:
+            return "busy"
+
+    assert ["busy", "done"] == sorted(await asyncio.gather(told(), told()))
+    assert "done" == await told()
+
+
+async def test_a_decision_that_is_none_is_refused_and_may_be_said_again() -> None:
+    """What is refused before the turn begins leaves nothing of it."""
+    agent = calling(lambda: "r")
+
+    for text, decisions in (("q", {"t1:1.0": "yes"}), (5, None)):
+        with pytest.raises((ValueError, InvalidValue)):
+            await anext(agent.send(Session("s"), text, run_id="t1", decisions=decisions))  # type: ignore[arg-type]
+
+    assert "done" == [event async for event in agent.send(Session("s"), "q", run_id="t1")][-1].type
+
+
+async def test_a_turn_whose_reader_is_cancelled_twice_may_be_said_again() -> None:
+    """Also where nobody waited for its end: its id is free when it is over."""
+    stands, goes = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> str:
+        stands.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await goes.wait()
+        return "never"
+
+    agent = calling(slow)
+
+    async def read(run_id: str) -> list[AgentEvent]:
+        return [event async for event in agent.send(Session("s"), "q", run_id=run_id)]
+
+    reading = asyncio.create_task(read("t1"))
+    await stands.wait()
+    for _ in range(2):
+        reading.cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    await asyncio.wait([reading])
+    goes.set()
+    while True:
+        with suppress(RunBusy):
+            events = await read("t1")
+            break
+        await asyncio.sleep(0)
+
+    assert events[-1].type in ("done", "error")

@@ -44,6 +44,7 @@ from turnwright.messages import AssistantMessage, ToolMessage, UserMessage
 from turnwright.testing.strategies import files, images
 
 TEXTS = st.text(max_size=8)
+HALVED = st.text(st.sampled_from("a\ud800\udc00"), max_size=3)
 JSONS = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXTS, inner, max_size=2),
@@ -80,6 +81,34 @@ def test_a_session_survives_json_at_any_moment(events: list[AgentEvent]) -> None
         assert session == read == Session.from_json(session.to_json())
         assert reduce(session, event) == reduce(read, event)
         session = reduce(session, event)
+
+
+@pytest.mark.promise("A-10")
+@given(st.lists(CHANGING | st.builds(lambda text: TextEvent(text, text), HALVED), max_size=6))
+def test_a_session_is_text_at_any_moment(events: list[AgentEvent]) -> None:
+    """Also where a model said half a character: what is written is read, and what was read is written the same."""
+    session = Session("s")
+    for event in events:
+        session = reduce(session, event)
+        written = session.to_json()
+
+        assert written == Session.from_json(json.dumps(written)).to_json()
+
+
+@pytest.mark.promise("A-10")
+async def test_a_turn_that_was_cut_between_two_results_leaves_no_call_without_one() -> None:
+    """No provider takes such a conversation: whoever says something else would never be heard again."""
+    model = script_client([{"tool_use": [{"id": "c1", "name": "a"}, {"id": "c2", "name": "pay"}]}, "As you say."])
+    tools = [
+        define_tool(name="a", description="A.", execute=lambda _: "done"),
+        define_tool(name="pay", description="Pay.", execute=lambda _: "paid", approval="required"),
+    ]
+    session = await play(create_agent(model=model, tools=tools), "pay", "no, wait")
+
+    unknown = "the turn was cut before this call had a result; what became of it is unknown"
+    asked = [ToolMessage("c1", "a", "done"), ToolMessage("c2", "pay", unknown, is_error=True), UserMessage("no, wait")]
+    assert asked == [*model.calls[1].messages[2:]]
+    assert asked == [*session.messages[2:5]]
 
 
 @pytest.mark.promise("A-10")
@@ -213,6 +242,9 @@ def test_memory_is_merged_and_none_forgets() -> None:
         ({"n": float("nan")}, "n"),
         ({"k": {1: 2}}, "k"),
         ({"s": {"x"}}, "s"),
+        ({"half": ["\ud800"]}, "half[0]"),
+        ({"keys": {"\udc00": 1}}, "keys"),
+        ({"large": 10**40}, "large"),
         ([1], ""),
     ],
 )

@@ -27,7 +27,7 @@ from turnwright.harness.events import AgentEvent, DoneEvent, ErrorEvent, Message
 from turnwright.harness.guardrails import CallGuard, Guardrail, define_guardrail, engine_guard
 from turnwright.harness.prompt import PromptLayer, assembled, static_prompt
 from turnwright.harness.resources import Resource, enveloped
-from turnwright.harness.session import Session
+from turnwright.harness.session import Session, with_every_result
 from turnwright.harness.telling import Feed, Telling, Tracer, TraceSink, sink_of
 from turnwright.harness.tools import DefinedTool, engine_tool, reader
 from turnwright.harness.voice import Earlier, Turn, Voice
@@ -243,14 +243,15 @@ class ComposedAgent(Generic[ServicesT]):
         ports, definition = self._ports, self._definition
         own = asyncio.Event() if signal is None else signal
         run_id = run_id or ports.ids.new_id()
-        if run_id in self._turns:
-            raise RunBusy(run_id, 0.0)
+        opening, words = validated(definition, text), words_about_calls(decisions, None)
         feed = Feed()
         tracer = Tracer(self._trace, feed.put, ports.clock, session.id)
         model = str(getattr(ports.model, "model", type(ports.model).__name__))
         telling = Telling(feed, tracer, model=model, tools=len(definition.tools))
         context = self._context(session, services, own, telling)
         prompt = await assembled(self._static, self._makers, context)
+        if run_id in self._turns:
+            raise RunBusy(run_id, 0.0)
         turn = self._turns[run_id] = Turn(telling, context, prompt)
         feed.put(MessageEvent("user", text))
         if tracer.is_on:
@@ -259,7 +260,7 @@ class ComposedAgent(Generic[ServicesT]):
         ports = replace(
             ports,
             model=self._voice,
-            context=Earlier(session.messages, ports.context) if session.messages else ports.context,
+            context=Earlier(with_every_result(session.messages), ports.context) if session.messages else ports.context,
             deltas=telling if ports.deltas is None else combine_delta_sinks(telling, ports.deltas),
             cancellation=ports.cancellation if signal is None else signal,
         )
@@ -267,10 +268,10 @@ class ComposedAgent(Generic[ServicesT]):
             open_and_drive(
                 *(definition, ports),
                 run_id=run_id,
-                opening=validated(definition, text),
+                opening=opening,
                 max_turns=self._rounds,
                 deadline=None,
-                words=words_about_calls(decisions, None),
+                words=words,
                 watch=telling,
             )
         )
@@ -294,12 +295,15 @@ class ComposedAgent(Generic[ServicesT]):
             while told:
                 yield told.popleft()
         finally:
-            if not running.done():
+            if running.done():
+                del self._turns[run_id]
+            else:
+                # Also where we are cancelled while we wait: the run needs its turn to its end, and nobody after that.
+                running.add_done_callback(lambda _: self._turns.pop(run_id))
                 if signal is None:
                     own.set()
                 running.cancel()
                 await asyncio.wait([running])
-            del self._turns[run_id]
 
     async def send_client_message(
         self,

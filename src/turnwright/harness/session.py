@@ -14,7 +14,7 @@ import msgspec
 from attrs import evolve as replace, field
 
 from turnwright import journal
-from turnwright.canonical import JSON, decode, encode, plain, step
+from turnwright.canonical import GREATEST, JSON, LEAST, decode, encode, plain, step, well_formed
 from turnwright.errors import InvalidValue, Issue
 from turnwright.harness.events import (
     AgentEvent,
@@ -47,9 +47,10 @@ from turnwright.messages import (
 from turnwright.schema.coercion import copied
 from turnwright.values import frozen
 
-__all__ = ["Draft", "Session", "reduce", "remember"]
+__all__ = ["Draft", "Session", "reduce", "remember", "with_every_result"]
 
 DEPTH: Final = 64
+NO_RESULT: Final = "the turn was cut before this call had a result; what became of it is unknown"
 
 
 @frozen
@@ -92,7 +93,7 @@ class Session:
             "memory": copied(dict(self.memory)),  # type: ignore[arg-type] # JSON, checked when it was written
         }
         if self.draft != NO_DRAFT:
-            written["draft"] = {"text": str(self.draft.said), "calls": _written(list(self.draft.calls))}
+            written["draft"] = {"text": well_formed(str(self.draft.said)), "calls": _written(list(self.draft.calls))}
         return written
 
     @classmethod
@@ -134,7 +135,8 @@ def reduce(session: Session, event: AgentEvent) -> Session:
             return replace(session, messages=said.append(result), draft=NO_DRAFT)
         case MessageEvent():
             # What came of an answer that was never finished is no part of the conversation.
-            return replace(session, messages=session.messages.append(UserMessage(event.text)), draft=NO_DRAFT)
+            messages = with_every_result(session.messages).append(UserMessage(event.text))
+            return replace(session, messages=messages, draft=NO_DRAFT)
         case DoneEvent():
             messages = session.messages.append(AssistantMessage(event.text)) if event.text else session.messages
             return replace(session, messages=messages, draft=NO_DRAFT)
@@ -154,6 +156,18 @@ def reduce(session: Session, event: AgentEvent) -> Session:
             return session
         case _:
             assert_never(event)
+
+
+def with_every_result(said: Transcript) -> Transcript:
+    """*said*, and a result for each call that has none: the turn was cut before, and no model takes it like that."""
+    results = 0
+    while results < len(said) and isinstance(said[-1 - results], ToolMessage):
+        results += 1
+    asked = said[-1 - results] if results < len(said) else None
+    if isinstance(asked, AssistantMessage):
+        for call in asked.calls[results:]:
+            said = said.append(ToolMessage(call.id, call.name, NO_RESULT, is_error=True))
+    return said
 
 
 def _said(session: Session) -> Transcript:
@@ -203,10 +217,14 @@ def _safe(value: object, path: str, room: int) -> object:
     """A copy of *value*, which JSON would give back as it is. InvalidValue, with the path, where it would not."""
     if room == 0:
         raise InvalidValue([Issue(path, f"nested more than {DEPTH} deep")])
-    if value is None or type(value) in (str, int, bool) or (type(value) is float and isfinite(value)):
+    if value is None or type(value) is bool or (type(value) is float and isfinite(value)):
+        return value
+    if type(value) is int and LEAST < value < GREATEST:
+        return value
+    if type(value) is str and well_formed(value) is value:
         return value
     if type(value) is list:
         return [_safe(each, step(path, index), room - 1) for index, each in enumerate(value)]
-    if type(value) is dict and all([type(key) is str for key in value]):
+    if type(value) is dict and all([type(key) is str and well_formed(key) is key for key in value]):
         return {key: _safe(each, step(path, key), room - 1) for key, each in value.items()}
     raise InvalidValue([Issue(path, f"{type(value).__name__} does not come back from JSON as it is; use plain values")])
