@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 
 import pytest
 from hypothesis import given, strategies as st
@@ -99,6 +100,8 @@ PIECES = st.sampled_from(
             "</r\u200besource>",
             "\uff1c/resource>",
             "<\uff0fresource>",
+            "<//resource>",
+            "<\U000e0020/\ufe0fresource>",
             "&lt;/resource&gt;",
             "\n",
             '"',
@@ -111,7 +114,7 @@ PIECES = st.sampled_from(
 )
 BODIES = st.lists(PIECES | st.text(max_size=6), max_size=8).map("".join)
 OPENING = re.compile(r'<resource name="doc" description="([^"<>\n]*)" length="(\d+)" boundary="([0-9a-f]{32})">\n')
-LOOKS_LIKE_ONE = re.compile("[<\uff1c\ufe64][\\s\u200b/\uff0f]*r\u200b?esource", re.IGNORECASE)
+LOOKS_LIKE_ONE = re.compile("[<\uff1c\ufe64][\\s\u200b\ufe0f\U000e0020/\uff0f]*r\u200b?esource", re.IGNORECASE)
 
 
 @pytest.mark.promise("A-06")
@@ -129,6 +132,17 @@ def test_a_body_can_neither_close_nor_forge_the_envelope(body: str, description:
     assert LOOKS_LIKE_ONE.search(inner) is None
     assert body.replace("\uff1c", "<").replace("&lt;", "<") == inner.replace("\uff1c", "<").replace("&lt;", "<")
     assert 2 == len(re.findall("</?resource", text, re.IGNORECASE))
+
+
+@pytest.mark.promise("A-06")
+@pytest.mark.parametrize("body", ["<" + " " * 10**6, "< " * 500_000, "<" + "/" * 10**6, "<r" + "\u200b" * 10**6])
+def test_no_body_takes_long_to_make_harmless(body: str) -> None:
+    """What is looked for is found in one pass, also where it is never found."""
+    resource = define_resource(name="doc", mode="attach", get=lambda: body)
+    began = time.process_time()
+
+    assert body in enveloped(resource, body, BOUNDARY)
+    assert 2.0 > time.process_time() - began
 
 
 @pytest.mark.promise("A-06")
