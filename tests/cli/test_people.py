@@ -34,6 +34,8 @@ from turnwright_adapters.sqlite import SqliteState
 
 REFUND: Sequence[Reply] = [call("refund", order="1042", cents=4500), text("It is on its way to you.")]
 
+PARROT: Sequence[str] = ["-m", "openai:parrot"]
+
 Answering: TypeAlias = list[Mapping[str, str]]
 
 
@@ -298,6 +300,58 @@ def test_an_output_that_the_tool_would_not_return_changes_nothing(
     assert (3, [], 1) == (code, answering, len(refused))
     assert "the output is not what the tool returns: " in refused[0]
     assert f"turnwright resolve {kept.run_id} 1.0 --state sqlite:{kept.path}" in capsys.readouterr().out
+
+
+def test_with_the_agent_at_hand_an_output_that_its_tool_would_not_return_is_not_said(
+    tmp_path: Path, answering: Answering, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever says it is told at once what was wrong, says it again, and the run goes on."""
+    kept = doubted(tmp_path / "runs.db", "charge")
+    resolve = ["resolve", kept.run_id, "1.0", "--agent", DESK, *kept.state]
+
+    refused = main([*resolve, "--happened", "a lot"])
+    told = capsys.readouterr().err
+    words = kept.words()
+    resolved, resumed = (
+        main([*resolve, "--happened", "4500"]),
+        main(["resume", DESK, kept.run_id, *PARROT, *kept.state]),
+    )
+
+    assert (2, [], 0, 0) == (refused, words, resolved, resumed)
+    assert "the output is not what the tool returns: " in told
+    assert ["4500"] == [each["content"] for each in answering if each["role"] == "tool"]
+
+
+def test_another_agent_says_nothing_about_an_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It may have a tool of that name too; the line names both."""
+    kept = doubted(tmp_path / "runs.db", "charge")
+
+    assert 2 == main(["resolve", kept.run_id, "1.0", "--agent", TILL, "--happened", "4500", *kept.state])
+    assert (f"is of agent 'desk', and {TILL} is 'till'" in capsys.readouterr().err, []) == (True, kept.words())
+
+
+@pytest.mark.parametrize("agent", [["--agent", DESK], []])
+def test_a_wrong_word_in_the_inbox_is_cured_by_a_right_one(
+    agent: Sequence[str], tmp_path: Path, answering: Answering, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the agent at hand at once, without it after the run refused the wrong one; the account tells of both."""
+    kept = doubted(tmp_path / "runs.db", "charge")
+    assert 0 == main(["resolve", kept.run_id, "1.0", "--happened", "a lot", *kept.state])
+    assert 0 == main(["why", kept.run_id, *kept.state])
+    waits = capsys.readouterr().out
+    resume = ["resume", DESK, kept.run_id, *PARROT, *kept.state]
+    if not agent:
+        assert 3 == main(resume)
+
+    resolved = main(["resolve", kept.run_id, "1.0", "--happened", "4500", *agent, *kept.state])
+    resumed = main(resume)
+
+    assert (0, 0, ["4500"]) == (resolved, resumed, [each["content"] for each in answering if each["role"] == "tool"])
+    assert "not heard yet" in waits
+    capsys.readouterr()
+    assert 0 == main(["why", kept.run_id, *kept.state])
+    told = capsys.readouterr().out
+    assert "refused the word resolve" in told and "the output is not what the tool returns: " in told
 
 
 def test_what_is_said_to_a_run_reaches_the_model_before_its_next_answer(tmp_path: Path, answering: Answering) -> None:

@@ -273,6 +273,13 @@ def resolve_command(
         Parameter(help="It took effect and returned this: JSON, or else text."),
     ] = None,
     did_not_happen: Annotated[bool, Parameter(help="It did not take effect; the model may ask for it again.")] = False,
+    agent: Annotated[
+        str | None,
+        Parameter(
+            help="The agent that began the run, MODULE_OR_FILE[:definition]: what the call returned is then held "
+            "against what its tool returns at once, and not at the resume."
+        ),
+    ] = None,
     by: By = None,
 ) -> Work:
     """Say what became of a call in doubt, after finding out where it would have taken effect."""
@@ -287,6 +294,7 @@ def resolve_command(
         kind="in-doubt",
         word=lambda each: Resolve(each.effect_id, happened is not None, output, by=who),
         done=f"resolved by {who}: it {'did not happen' if did_not_happen else 'happened'}",
+        agent=agent,
     )
     return lambda loop, screen: say_about_call(command, loop=loop, screen=screen)
 

@@ -14,7 +14,7 @@ from turnwright.cli.exits import CommandError
 from turnwright.cli.stores import Store
 from turnwright.cli.visible import one_line
 from turnwright.decide import receive
-from turnwright.definition import AgentDefinition
+from turnwright.definition import AgentDefinition, AnyDefinition
 from turnwright.errors import JournalError
 from turnwright.evidence import Entry, verify
 from turnwright.facts import Fact, InboxReceived, RunOpened
@@ -23,10 +23,10 @@ from turnwright.journal import ENDINGS, decode
 from turnwright.ports import State
 from turnwright.state import RunState, evolve
 
-__all__ = ["History", "answer", "read"]
+__all__ = ["READER", "History", "answer", "read"]
 
 READER: Final = AgentDefinition("reader", "Reads what others ran.")
-"""Stands for the definition, which is not here: it knows no tool, so no output is held against one."""
+"""Stands for the definition where it is not here: it knows no tool, so no output is held against one."""
 
 NAMED: Final = 5
 """How many runs are named when the one that was asked for is not there."""
@@ -56,7 +56,7 @@ class History:
         salt = facts[0][0].salt if facts and isinstance(facts[0][0], RunOpened) else ""
         return verify([entry.evidence for entry in self.entries], facts if self.flaw is None else (), salt=salt)
 
-    def state(self) -> RunState:
+    def state(self, definition: AnyDefinition = READER) -> RunState:
         """Fold the run, and then the words that wait, as its next owner will. JournalError for what is flawed."""
         if self.flaw is not None:
             raise self.flaw
@@ -66,14 +66,21 @@ class History:
             evolve(state, fact, entry.at)
         for position, word in self.unread:
             if state.ended is None:
-                for fact in answer(state, position, word):
+                for fact in answer(state, position, word, definition=definition):
                     evolve(state, fact, time.time())
         return state
 
+    def refuse_other(self, definition: AnyDefinition, *, target: str) -> None:
+        """CommandError unless *definition*, which was called *target*, is the agent that began the run."""
+        opened = self.facts[0]
+        if isinstance(opened, RunOpened) and opened.definition != definition.name:
+            whose = f"run {self.run_id} is of agent {opened.definition!r}, and {target} is {definition.name!r}"
+            raise CommandError(f"{whose}; name the agent that began it")
 
-def answer(state: RunState, position: int, word: Word) -> Sequence[Fact]:
-    """Say what the next owner of the run makes of *word*, as far as that can be told without its definition."""
-    return receive(READER, state, position, word, now=time.time())
+
+def answer(state: RunState, position: int, word: Word, *, definition: AnyDefinition = READER) -> Sequence[Fact]:
+    """Say what the next owner of the run makes of *word*, as far as *definition* tells."""
+    return receive(definition, state, position, word, now=time.time())
 
 
 async def read(state: State, run_id: str, *, store: Store) -> History:

@@ -10,7 +10,7 @@ from attrs import frozen
 
 from turnwright.cli.attended import Answer, Attended, attend_again
 from turnwright.cli.console import Screen
-from turnwright.cli.exits import INTERRUPTED, CommandError, exit_code, worst
+from turnwright.cli.exits import INTERRUPTED, exit_code, worst
 from turnwright.cli.histories import read
 from turnwright.cli.loading import load
 from turnwright.cli.loop import EventLoop
@@ -21,7 +21,6 @@ from turnwright.cli.stores import Store
 from turnwright.cli.visible import one_line
 from turnwright.definition import AnyDefinition
 from turnwright.errors import RunBusy
-from turnwright.facts import RunOpened
 from turnwright.outcomes import Completed, Suspended
 from turnwright.wiring import Ports
 
@@ -51,10 +50,7 @@ def resume(command: ResumeCommand, *, loop: EventLoop, screen: Screen) -> int:
     definition = target.definition
     state = command.store.open(loop=loop, create=False)
     history = loop.run(read(state, command.run_id, store=command.store))
-    opened = history.facts[0]
-    if isinstance(opened, RunOpened) and opened.definition != definition.name:
-        whose = f"run {command.run_id} is of agent {opened.definition!r}, and {command.target} is {definition.name!r}"
-        raise CommandError(f"{whose}; name the agent that began it")
+    history.refuse_other(definition, target=command.target)
     calls = history.state().calls
     screen.settled = frozenset([call.part.id for call in calls if call.result is not None])
     name, model = choose(command.answers, target.recording, loop=loop, screen=screen)

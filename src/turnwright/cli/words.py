@@ -14,12 +14,14 @@ from attrs import frozen
 from turnwright.canonical import decode
 from turnwright.cli.console import Screen
 from turnwright.cli.exits import COMPLETED, CommandError
-from turnwright.cli.histories import History, answer, read
+from turnwright.cli.histories import READER, History, answer, read
+from turnwright.cli.loading import load
 from turnwright.cli.loop import EventLoop
 from turnwright.cli.reports import short_id
 from turnwright.cli.stores import Store
 from turnwright.cli.visible import one_line
 from turnwright.decide import pending_calls
+from turnwright.definition import AnyDefinition
 from turnwright.errors import InvalidValue
 from turnwright.facts import InboxReceived
 from turnwright.inbox import Approve, Cancel, Deny, Resolve, Steer, Word
@@ -33,7 +35,10 @@ About: TypeAlias = Callable[[Pending], Approve | Deny | Resolve]
 
 @frozen(kw_only=True)
 class CallWord:
-    """A word about one call, which waits as *kind*: *word* makes it of what the call is, *done* tells it."""
+    """A word about one call, which waits as *kind*: *word* makes it of what the call is, *done* tells it.
+
+    *agent* names the definition, where it is at hand: what it would refuse is then refused as well.
+    """
 
     store: Store
     run_id: str
@@ -41,6 +46,7 @@ class CallWord:
     kind: Literal["approval", "in-doubt"]
     word: About
     done: str
+    agent: str | None = None
 
 
 @frozen(kw_only=True)
@@ -57,10 +63,14 @@ def say_about_call(command: CallWord, *, loop: EventLoop, screen: Screen) -> int
     """Show the call, whole, and say the word that binds exactly what was shown."""
     state = command.store.open(loop=loop, create=False)
     history = loop.run(read(state, command.run_id, store=command.store))
-    run = _open(history)
+    definition: AnyDefinition = READER
+    if command.agent is not None:
+        definition = load(command.agent).definition
+        history.refuse_other(definition, target=command.agent)
+    run = _open(history, definition)
     pending = _find(run, command)
     word = command.word(pending)
-    _refuse(run, history, word)
+    _refuse(run, history, word, definition)
     screen.pending(pending)
     loop.run(state.post(command.run_id, word))
     screen.note(f"{command.done}; {_next(run)}")
@@ -94,8 +104,8 @@ def value_of(text: str) -> object:
         return text
 
 
-def _open(history: History) -> RunState:
-    run = history.state()
+def _open(history: History, definition: AnyDefinition = READER) -> RunState:
+    run = history.state(definition)
     history.verify()  # what is shown and decided over is what was written
     if run.ended is not None:
         ending = type(run.ended).__name__.removeprefix("Run").lower()
@@ -115,9 +125,9 @@ def _find(run: RunState, command: CallWord) -> Pending:
     raise CommandError(f"run {command.run_id}: no call {command.call!r} {what}; {there}")
 
 
-def _refuse(run: RunState, history: History, word: Word) -> None:
+def _refuse(run: RunState, history: History, word: Word, definition: AnyDefinition) -> None:
     position = max([place for place, _ in history.unread], default=run.inbox) + 1
-    received = answer(run, position, word)[0]
+    received = answer(run, position, word, definition=definition)[0]
     assert isinstance(received, InboxReceived)
     if received.refused:
         raise CommandError(f"run {history.run_id}: {received.refused}")
