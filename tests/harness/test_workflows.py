@@ -221,6 +221,22 @@ async def test_a_workflow_tells_what_it_does() -> None:
 
 
 @pytest.mark.promise("A-04")
+@pytest.mark.promise("A-04")
+async def test_who_watches_a_workflow_changes_nothing() -> None:
+    """What it raises is warned of; no round counts as failed for it, and none runs again."""
+    ran: list[int] = []
+
+    def watch(event: AgentEvent) -> None:
+        raise OSError(event.type)
+
+    agent = agent_of(define_workflow("w", [step("pay", run=lambda context: ran.append(context.round) or "paid")]))
+    with pytest.warns(RuntimeWarning, match="on_event failed: OSError: step"):
+        result = await agent.run(Session("s"), "w", "x", on_event=watch)
+
+    assert ("paid", [1]) == (result.result, ran)
+    assert 2 == len(of(result.events, StepEvent))
+
+
 @pytest.mark.case("wfl-06")
 async def test_what_a_step_raises_is_raised() -> None:
     """The caller gets the very error, whatever its class looks like, and no later step runs."""

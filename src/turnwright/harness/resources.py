@@ -35,7 +35,10 @@ NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 DESCRIBED: Final = 500
 """How much of a description stands in the envelope."""
 
-_IGNORED: Final = r"[\s\u00ad\u034f\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufe00-\ufe0f\ufeff\U000e0000-\U000e01ef]*"
+_IGNORED: Final = (
+    r"[\s\u00ad\u034f\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069"
+    r"\ufe00-\ufe0f\ufeff\U000e0000-\U000e01ef]*"
+)
 _STRUCTURE: Final = re.compile(  # linear: no two runs of what is ignored stand side by side
     "[<\uff1c\ufe64](?=" + _IGNORED + "(?:[/\uff0f]" + _IGNORED + ")*" + _IGNORED.join("resource") + ")", re.IGNORECASE
 )

@@ -9,6 +9,7 @@ from the records alone: the code of the steps runs inside the calls only.
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, cast
 
@@ -450,8 +451,12 @@ class _Stage:
 
     def _tell(self, event: AgentEvent) -> None:
         self._events.append(event)
-        if self._on_event is not None:
+        if self._on_event is None:
+            return
+        try:
             self._on_event(event)
+        except Exception as error:  # noqa: BLE001 - who watches changes nothing, least of all a round that has run
+            warnings.warn(f"on_event failed: {type(error).__name__}: {error}", RuntimeWarning, stacklevel=2)
 
     def result(self, run_id: str, records: Sequence[Mapping[str, JSON]]) -> WorkflowResult[object]:
         """What all rounds came to."""
