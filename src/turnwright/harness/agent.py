@@ -363,7 +363,8 @@ class ComposedAgent(Generic[ServicesT]):
         """Climb a workflow, given by name or as it was defined, over *input*, which must have a JSON form.
 
         *on_event* is told each event as it happens; what it raises is only warned of. The result holds them all, for
-        `reduce`. With a durable store and a *run_id*, calling again with the same input goes on where it was cut: a finished round is not run again.
+        `reduce`. With a durable store and a *run_id*, calling again with the same input goes on where it was cut: a
+        finished round is not run again.
 
         Raises what a step or a gate raises, and RunError for a run that waits: a round that was cut and may not run
         again is in doubt.
