@@ -346,7 +346,7 @@ def _blocks(parts: Sequence[Part]) -> list[bytes]:
 
 
 def _document(file: File) -> dict[str, object]:
-    """Return where *file* is, or what it says. The files of the provider's own have needed no beta header since 2026.
+    """Return where *file* is, or what it says. Files at the provider need no beta header since August 2026.
 
     Source: https://platform.claude.com/docs/en/build-with-claude/files, and the types of the SDK.
     """
