@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from attrs import define, field, frozen
+from attrs import define, evolve as replace, field, frozen
 from hypothesis import strategies as st
 
 from turnwright import (
@@ -100,14 +100,17 @@ async def play(
     watch: bool = False,
     effect: Callable[[ToolContext], object] = lambda _: None,
     on: Ports | None = None,
+    takes_over: str = "",
 ) -> Played:
     """Run the conversation of *sketch* to its end, through every suspension; what is in doubt did not happen.
 
-    With *on*, go on with the run that these ports hold.
+    With *on*, go on with the run that these ports hold; it *takes_over* those of the version with that fingerprint.
     """
     given, model = ports(sketch, chunk=chunk, weather=weather)
     given = on or given
     definition = sketch.definition(effect)
+    if takes_over:
+        definition = replace(definition, version="2", compatible_with=[takes_over])
     played = Played(None, given, model)  # type: ignore[arg-type]
     for _ in range(20):
         if watch:

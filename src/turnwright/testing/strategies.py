@@ -89,6 +89,7 @@ class ToolSketch:
     pauses: int = 0
     knows: Happened | DidNotHappen | None = None
     ends: bool = False
+    version: str = ""
 
     def make(self, effect: Effect) -> Tool[..., object]:
         """The tool, telling *effect* of every execution."""
@@ -110,6 +111,7 @@ class ToolSketch:
             replay=self.replay,
             approval=self.approval,
             sequential=self.sequential,
+            version=self.version,
             reconcile=None if self.knows is None else reconcile,
         )(act)
 
