@@ -11,12 +11,13 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from turnwright import journal
+from turnwright.canonical import decode, encode
 from turnwright.errors import PortError
 from turnwright.evidence import KINDS as EVIDENCE_KINDS, Entry, Item
 from turnwright.inbox import Word
-from turnwright.ports import Cipher
+from turnwright.ports import Begun, Cipher, Committed, InFlight, Mismatch
 
-__all__ = ["Content", "Kept", "Row", "item_of"]
+__all__ = ["Content", "Kept", "KeptResults", "Row", "item_of"]
 
 Content: TypeAlias = Literal["keep", "drop", "sealed"]
 
@@ -99,6 +100,40 @@ class Kept:
 
     def _bound(self, *place: object) -> bytes:
         return msgspec.json.encode((self._tenant, *place))
+
+
+class KeptResults:
+    """What becomes of the results of keys, sealed where there is a *cipher*, and what a row of a key says."""
+
+    def __init__(self, cipher: Cipher | None) -> None:
+        self._cipher = cipher
+
+    def result(self, namespace: str, key: str, result: object) -> bytes:
+        """A result as it is kept."""
+        kept = encode(result)  # type: ignore[arg-type]
+        return kept if self._cipher is None else self._cipher.seal(kept, _bound_key(namespace, key))
+
+    def begun(self, namespace: str, key: str, digest: str, row: tuple[str, str, bytes | None]) -> Begun:
+        """What a key that was begun before says to whoever begins it again with arguments of *digest*."""
+        known, state, result = row
+        if known != digest:
+            return Mismatch()
+        if state != "committed" or result is None:
+            return InFlight()
+        if self._cipher is not None:
+            result = self._cipher.open(result, _bound_key(namespace, key))
+        elif _looks_sealed(result):
+            raise PortError(f"the result of key {key!r} is sealed, and this store has no cipher; give it the ring")
+        return Committed(decode(result))
+
+
+def _bound_key(namespace: str, key: str) -> bytes:
+    return msgspec.json.encode(("idempotency", namespace, key))
+
+
+def _looks_sealed(body: bytes) -> bool:
+    """Whether *body* begins as no JSON does."""
+    return body[:1] < b" "
 
 
 def item_of(row: Row) -> Item:

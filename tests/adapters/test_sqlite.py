@@ -731,6 +731,9 @@ async def test_sealed_content_is_unreadable_in_the_file(tmp_path: Path) -> None:
         assert CANARY.encode() not in everything_in(tmp_path)
         assert told(author.entries) == told(await state.load("r1"))
         assert Committed(CANARY) == await keys.begin("acme/pay", "k", "d")
+        async with SqliteIdempotency(path) as stranger:
+            with pytest.raises(PortError, match="'k' is sealed, and this store has no cipher"):
+                await stranger.begin("acme/pay", "k", "d")
 
 
 @pytest.mark.promise("N-04")

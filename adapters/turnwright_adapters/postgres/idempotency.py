@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
 from psycopg import Connection
 
-from turnwright.canonical import decode, encode
 from turnwright.definition import Durability
-from turnwright.ports import Begun, Cipher, Committed, Fresh, InFlight, Mismatch
+from turnwright.ports import Begun, Cipher, Fresh
+from turnwright_adapters._kept import KeptResults
 from turnwright_adapters.postgres.database import OnServer
 
 __all__ = ["PostgresIdempotency"]
@@ -46,7 +45,7 @@ class PostgresIdempotency(OnServer):
         durability: Durability = "power",
     ) -> None:
         super().__init__(conninfo, schema=schema, connections=connections, durability=durability)
-        self._cipher = cipher
+        self._results = KeptResults(cipher)
 
     async def begin(self, namespace: str, key: str, digest: str) -> Begun:
         """Reserve the key; see `Idempotency.begin`. A cancelled call does not keep what it took."""
@@ -57,14 +56,7 @@ class PostgresIdempotency(OnServer):
                 if connection.execute(RESERVE, (namespace, key, digest)).rowcount:
                     return Fresh()
                 row = connection.execute(FIND, (namespace, key), binary=True).fetchone()
-            known, state, result = row
-            if known != digest:
-                return Mismatch()
-            if state != "committed":
-                return InFlight()
-            if self._cipher is not None:
-                result = self._cipher.open(result, _bound(namespace, key))
-            return Committed(decode(result))
+            return self._results.begun(namespace, key, digest, row)
 
         def forget(connection: Connection, begun: Begun) -> None:
             if isinstance(begun, Fresh):
@@ -74,9 +66,7 @@ class PostgresIdempotency(OnServer):
 
     async def commit(self, namespace: str, key: str, result: object) -> None:
         """Keep the result; see `Idempotency.commit`."""
-        kept = encode(result)  # type: ignore[arg-type]
-        if self._cipher is not None:
-            kept = self._cipher.seal(kept, _bound(namespace, key))
+        kept = self._results.result(namespace, key, result)
 
         def commit(connection: Connection) -> None:
             if not connection.execute(COMMIT, (kept, namespace, key)).rowcount:
@@ -87,7 +77,3 @@ class PostgresIdempotency(OnServer):
     async def mark_unknown(self, namespace: str, key: str) -> None:
         """Leave the key taken; see `Idempotency.mark_unknown`."""
         await self._ask(lambda connection: connection.execute(DOUBT, (namespace, key)))
-
-
-def _bound(namespace: str, key: str) -> bytes:
-    return msgspec.json.encode(("idempotency", namespace, key))

@@ -1,25 +1,18 @@
-"""The budgets port on a SQLite file: accounts that several processes draw on.
-
-Rule: a reservation remembers what it holds, account by account, so what is given back is what was taken, whatever
-became of the limits meanwhile.
-"""
+"""The budgets port on a SQLite file: accounts that several processes draw on. The arithmetic is in `_accounts.py`."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from sqlite3 import Connection
-from typing import Final, TypeAlias
+from typing import Final, TypeVar
 
-import msgspec
-
-from turnwright.memory import whole_amounts
-from turnwright.ports import Denied, Reserved
+from turnwright_adapters._accounts import Accounts, Held, Limits, Move, Reservation, as_json
 from turnwright_adapters.sqlite.database import OnFile
 
 __all__ = ["SqliteBudgets"]
 
-Held: TypeAlias = tuple[str, str, int]
+T = TypeVar("T")
 
 SET_LIMIT: Final = """
 INSERT INTO accounts (tenant, scope, axis, "limit") VALUES (?, ?, ?, ?)
@@ -32,11 +25,16 @@ MOVE: Final = """
 UPDATE accounts SET reserved = reserved + ?, settled = settled + ? WHERE tenant = ? AND scope = ? AND axis = ?
 """
 
-_held = msgspec.json.Decoder(list[Held]).decode
-_scopes = msgspec.json.Decoder(list[str]).decode
+BEGIN: Final = "INSERT INTO reservations (tenant, id, scopes, held) VALUES (?, ?, ?, '[]') ON CONFLICT DO NOTHING"
+
+FIND_HELD: Final = "SELECT scopes, held FROM reservations WHERE tenant = ? AND id = ?"
+
+KEEP: Final = "UPDATE reservations SET held = ? WHERE tenant = ? AND id = ?"
+
+FORGET: Final = "DELETE FROM reservations WHERE tenant = ? AND id = ?"
 
 
-class SqliteBudgets(OnFile):
+class SqliteBudgets(Accounts[Connection], OnFile):
     """Accounts by scope and axis in a SQLite file, which may be that of the runs.
 
     ::
@@ -47,126 +45,46 @@ class SqliteBudgets(OnFile):
     there is no limit. A limit below what is used allows nothing until it is raised.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        limits: Mapping[tuple[str, str], int] | None = None,
-        *,
-        tenant: str = "",
-    ) -> None:
-        super().__init__(path)
-        self._tenant = tenant
-        self._limits = dict(limits or {})
-        for (_, axis), limit in self._limits.items():
-            whole_amounts({axis: limit})
+    def __init__(self, path: str | os.PathLike[str], limits: Limits | None = None, *, tenant: str = "") -> None:
+        OnFile.__init__(self, path)
+        Accounts.__init__(self, limits, tenant)
 
-    async def set_limit(self, scope: str, axis: str, limit: int) -> None:
-        """Give the account another limit, or make it."""
-        whole_amounts({axis: limit})
-        await self._open_accounts()
-        await self._write(lambda connection: self._set_limits(connection, {(scope, axis): limit}))
+    async def _work(self, work: Callable[[Connection], T]) -> T:
+        return await self._write(work)
 
-    async def standing(self, scope: str, axis: str) -> tuple[int, int, int]:
-        """Limit, settled and reserved of one account. KeyError: there is none."""
-        await self._open_accounts()
+    async def _take_whole(self, take: Callable[[Connection], T], undo: Callable[[Connection, T], None]) -> T:
+        return await self._take(take, undo)
 
-        def standing(connection: Connection) -> tuple[int, int, int]:
-            row = connection.execute(FIND, (self._tenant, scope, axis)).fetchone()
-            if row is None:
-                raise KeyError((scope, axis))
-            limit, settled, reserved = row
-            return limit, settled, reserved
+    def _set_limits(self, connection: Connection, limits: Limits) -> None:
+        connection.executemany(SET_LIMIT, [(self._tenant, *account, limit) for account, limit in limits.items()])
 
-        return await self._write(standing, durable=False)
+    def _account(self, connection: Connection, scope: str, axis: str) -> tuple[int, int, int] | None:
+        found: tuple[int, int, int] | None = connection.execute(FIND, (self._tenant, scope, axis)).fetchone()
+        return found
 
-    async def reserve(self, id: str, scopes: Sequence[str], ask: Mapping[str, int]) -> Reserved | Denied:
-        """Hold *ask* on every scope, or nothing; see `Budgets.reserve`. A cancelled call does not keep what it took."""
-        wanted = whole_amounts(ask)
-        places = list(dict.fromkeys(scopes))
-        await self._open_accounts()
+    def _lock(self, connection: Connection, wanted: Sequence[Held | Move]) -> None:
+        pass  # whoever writes has the file to themselves
 
-        def reserve(connection: Connection) -> Reserved | Denied | None:
-            if self._reservation(connection, id) is not None:
-                return None
-            return self._reserve(connection, id, places, wanted)
+    def _left(self, connection: Connection, wanted: Sequence[Held]) -> dict[tuple[str, str], int]:
+        left = {}
+        for scope, axis, _ in wanted:
+            if (account := self._account(connection, scope, axis)) is not None:
+                limit, settled, reserved = account
+                left[scope, axis] = limit - settled - reserved
+        return left
 
-        def undo(connection: Connection, answer: Reserved | Denied | None) -> None:
-            if isinstance(answer, Reserved):
-                self._release(connection, id)
+    def _move(self, connection: Connection, moves: Sequence[Move]) -> None:
+        connection.executemany(MOVE, [(*by, self._tenant, scope, axis) for scope, axis, *by in moves])
 
-        return await self._take(reserve, undo) or Reserved()
+    def _begin(self, connection: Connection, id: str, scopes: Sequence[str]) -> bool:
+        return connection.execute(BEGIN, (self._tenant, id, as_json(scopes))).rowcount > 0
 
-    def _reserve(
-        self, connection: Connection, id: str, scopes: Sequence[str], ask: Mapping[str, int]
-    ) -> Reserved | Denied:
-        held: list[Held] = []
-        for scope in scopes:
-            for axis, amount in ask.items():
-                account = connection.execute(FIND, (self._tenant, scope, axis)).fetchone()
-                if account is not None:
-                    limit, settled, reserved = account
-                    if settled + reserved + amount > limit:
-                        return Denied(scope, axis)
-                    held.append((scope, axis, amount))
-        for scope, axis, amount in held:
-            connection.execute(MOVE, (amount, 0, self._tenant, scope, axis))
-        connection.execute(
-            "INSERT INTO reservations (tenant, id, scopes, held) VALUES (?, ?, ?, ?)",
-            (self._tenant, id, _json(scopes), _json(held)),
-        )
-        return Reserved()
+    def _reservation(self, connection: Connection, id: str) -> Reservation | None:
+        row = connection.execute(FIND_HELD, (self._tenant, id)).fetchone()
+        return None if row is None else Reservation.of(row)
 
-    async def settle(self, id: str, actual: Mapping[str, int]) -> None:
-        """Replace the reservation by what was used; see `Budgets.settle`."""
-        used = whole_amounts(actual)
+    def _keep(self, connection: Connection, id: str, held: Sequence[Held] | None) -> None:
+        connection.execute(KEEP, (None if held is None else as_json(held), self._tenant, id))
 
-        def settle(connection: Connection) -> None:
-            scopes, held = self._reservation(connection, id) or ((), None)
-            if held is None:
-                return
-            self._let_go(connection, held)
-            for scope in scopes:
-                for axis, amount in used.items():
-                    connection.execute(MOVE, (0, amount, self._tenant, scope, axis))
-            connection.execute("UPDATE reservations SET held = NULL WHERE tenant = ? AND id = ?", (self._tenant, id))
-
-        await self._write(settle)
-
-    async def release(self, id: str) -> None:
-        """Let the reservation go; see `Budgets.release`."""
-        await self._write(lambda connection: self._release(connection, id))
-
-    def _release(self, connection: Connection, id: str) -> None:
-        _, held = self._reservation(connection, id) or ((), None)
-        if held is not None:
-            self._let_go(connection, held)
-            connection.execute("DELETE FROM reservations WHERE tenant = ? AND id = ?", (self._tenant, id))
-
-    def _let_go(self, connection: Connection, held: Iterable[Held]) -> None:
-        for scope, axis, amount in held:
-            connection.execute(MOVE, (-amount, 0, self._tenant, scope, axis))
-
-    def _reservation(self, connection: Connection, id: str) -> tuple[Sequence[str], Sequence[Held] | None] | None:
-        """The scopes of a reservation and what it holds: None once it was settled."""
-        row = connection.execute(
-            "SELECT scopes, held FROM reservations WHERE tenant = ? AND id = ?", (self._tenant, id)
-        ).fetchone()
-        if row is None:
-            return None
-        scopes, held = row
-        return _scopes(scopes), None if held is None else _held(held)
-
-    async def _open_accounts(self) -> None:
-        """Set the limits that this object was made with, before the first call that looks at them."""
-        if self._limits:
-            limits = self._limits
-            await self._write(lambda connection: self._set_limits(connection, limits))
-            self._limits = {}
-
-    def _set_limits(self, connection: Connection, limits: Mapping[tuple[str, str], int]) -> None:
-        for (scope, axis), limit in limits.items():
-            connection.execute(SET_LIMIT, (self._tenant, scope, axis, limit))
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+    def _forget(self, connection: Connection, id: str) -> None:
+        connection.execute(FORGET, (self._tenant, id))

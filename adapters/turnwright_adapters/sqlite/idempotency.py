@@ -9,10 +9,8 @@ import os
 from sqlite3 import Connection
 from typing import Final
 
-import msgspec
-
-from turnwright.canonical import decode, encode
-from turnwright.ports import Begun, Cipher, Committed, Fresh, InFlight, Mismatch
+from turnwright.ports import Begun, Cipher, Fresh
+from turnwright_adapters._kept import KeptResults
 from turnwright_adapters.sqlite.database import OnFile
 
 __all__ = ["SqliteIdempotency"]
@@ -33,7 +31,7 @@ class SqliteIdempotency(OnFile):
 
     def __init__(self, path: str | os.PathLike[str], *, cipher: Cipher | None = None) -> None:
         super().__init__(path)
-        self._cipher = cipher
+        self._results = KeptResults(cipher)
 
     async def begin(self, namespace: str, key: str, digest: str) -> Begun:
         """Reserve the key; see `Idempotency.begin`. A cancelled call does not keep what it took."""
@@ -43,14 +41,7 @@ class SqliteIdempotency(OnFile):
             if row is None:
                 connection.execute(RESERVE, (namespace, key, digest))
                 return Fresh()
-            known, state, result = row
-            if known != digest:
-                return Mismatch()
-            if state != "committed":
-                return InFlight()
-            if self._cipher is not None:
-                result = self._cipher.open(result, _bound(namespace, key))
-            return Committed(decode(result))
+            return self._results.begun(namespace, key, digest, row)
 
         def forget(connection: Connection, begun: Begun) -> None:
             if isinstance(begun, Fresh):
@@ -60,9 +51,7 @@ class SqliteIdempotency(OnFile):
 
     async def commit(self, namespace: str, key: str, result: object) -> None:
         """Keep the result; see `Idempotency.commit`."""
-        kept = encode(result)  # type: ignore[arg-type]
-        if self._cipher is not None:
-            kept = self._cipher.seal(kept, _bound(namespace, key))
+        kept = self._results.result(namespace, key, result)
 
         def commit(connection: Connection) -> None:
             if connection.execute(FIND, (namespace, key)).fetchone() is None:
@@ -74,7 +63,3 @@ class SqliteIdempotency(OnFile):
     async def mark_unknown(self, namespace: str, key: str) -> None:
         """Leave the key taken; see `Idempotency.mark_unknown`."""
         await self._write(lambda connection: connection.execute(DOUBT, (namespace, key)).close())
-
-
-def _bound(namespace: str, key: str) -> bytes:
-    return msgspec.json.encode(("idempotency", namespace, key))

@@ -100,7 +100,7 @@ UPDATE inbox SET body = NULL WHERE place = (SELECT (run << 32) + ? FROM runs WHE
 """
 
 READ_HEADS: Final = """
-SELECT run_id, status, reason, definition, fingerprint, opened_at, epoch, crashes, seq, at
+SELECT run_id, definition, fingerprint, status, reason, seq, opened_at, at, epoch, crashes
 FROM runs JOIN journal
      ON place = (SELECT place FROM journal WHERE place < (runs.run + 1) << 32 ORDER BY place DESC LIMIT 1)
 WHERE tenant = :tenant AND status IS NOT NULL AND status = ifnull(:status, status)
@@ -354,7 +354,7 @@ class SqliteState(OnFile):
             "since": since,
             "limit": max(0, limit),
         }
-        return await self._read(lambda connection: [_head(*row) for row in connection.execute(READ_HEADS, wanted)])
+        return await self._read(lambda connection: [RunHead(*row) for row in connection.execute(READ_HEADS, wanted)])
 
     async def erase(self, run_id: str) -> None:
         """Drop content; see `State.erase`. Afterwards no byte of it is left in the file or its log."""
@@ -372,18 +372,3 @@ class SqliteState(OnFile):
         )
         if busy:
             raise PortError(f"{self.path}: erased, but the log still holds a copy that somebody reads; erase again")
-
-
-def _head(
-    run_id: str,
-    status: RunStatus,
-    reason: str,
-    definition: str,
-    fingerprint: str,
-    opened_at: float,
-    epoch: int,
-    crashes: int,
-    version: int,
-    updated_at: float,
-) -> RunHead:
-    return RunHead(run_id, definition, fingerprint, status, reason, version, opened_at, updated_at, epoch, crashes)
