@@ -130,6 +130,15 @@ async def test_leaving_a_stream_ends_what_goes_on() -> None:
     assert "aborted" == getattr((await stream.result())[-1], "stop_reason", "")
 
 
+async def test_leaving_a_stream_at_once_asks_nobody() -> None:
+    """It was not at work yet, and does not begin when everybody has gone."""
+    model = ScriptedModel([text("never")])
+    async with agent_loop("go", model=model):
+        pass
+
+    assert ([], set()) == (model.requests, leftovers())
+
+
 @pytest.mark.case("con-08")
 async def test_a_reader_who_stops_reading_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The result comes; what waits is bounded, and only pieces of answers are missing from it."""

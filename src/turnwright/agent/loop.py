@@ -120,7 +120,11 @@ class AgentEvents(AsyncIterator[LifecycleEvent]):
 
     async def aclose(self) -> None:
         """Abort what goes on, and return when it is over. Harmless when repeated."""
-        self.agent.abort()
+        try:
+            if not self._work.done():
+                await asyncio.sleep(0)  # what has not begun cannot be aborted
+        finally:
+            self.agent.abort()
         await asyncio.wait([self._work])
 
     async def __aenter__(self) -> Self:
