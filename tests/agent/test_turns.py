@@ -6,14 +6,29 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from attrs import evolve as replace
 
 from tests.agent.listening import Heard
 from tests.driver.virtual import LoopClock, leftovers, run
 from tests.laws.test_balance import unbalanced
 from turnwright import Block, Limits, ModelError, Ports, Rewrite, ToolContext, ToolOutput, tool
 from turnwright.agent import Agent, NextTurn, Signal, ToolCallContext, TurnContext
-from turnwright.lifecycle import ToolExecutionEnd, ToolExecutionStart
-from turnwright.messages import AssistantMessage, File, Image, Message, Text, ToolCall, ToolMessage, UserMessage
+from turnwright.deltas import ReasoningDelta, TextDelta
+from turnwright.lifecycle import LifecycleEvent, MessageStart, MessageUpdate, ToolExecutionEnd, ToolExecutionStart
+from turnwright.messages import (
+    AssistantMessage,
+    File,
+    Image,
+    Message,
+    Part,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolMessage,
+    Usage,
+    UserMessage,
+)
 from turnwright.ports import ModelRequest
 from turnwright.testing import ScriptedModel, call, text
 
@@ -499,6 +514,47 @@ async def test_an_empty_answer_is_asked_for_once_more(second: str, last: str, re
     assert (last, requests) == (agent.state.messages[-1].text, len(model.requests))
     assert (None if second else "malformed: the model gave an empty answer, twice") == agent.state.error_message
     assert 2 == heard.order.count("me(asst)")
+
+
+@pytest.mark.promise("P-13", "P-16")
+@pytest.mark.parametrize("part", [Image("image/png", "aGk="), File("application/pdf", "aGk="), Refusal("no")])
+async def test_an_answer_without_words_is_an_answer(part: Part) -> None:
+    """A picture is not asked, and paid, for twice."""
+    model = ScriptedModel([AssistantMessage((part,))])
+    agent = Agent(model)
+
+    await agent.prompt("draw")
+
+    assert (1, None) == (len(model.requests), agent.state.error_message)
+    assert (part,) == agent.state.messages[-1].parts
+
+
+@pytest.mark.promise("P-13", "P-16")
+@pytest.mark.parametrize("fails", [False, True])
+async def test_what_an_empty_answer_thought_is_unsaid_and_what_it_cost_counts(fails: bool) -> None:
+    """Whoever shows the pieces shows one answer; the first is paid for also where the second fails."""
+    empty = AssistantMessage((Reasoning("hm"),), usage=Usage(1, 10, 2))
+    second = AssistantMessage((Reasoning("so"), Text("here")), usage=Usage(1, 20, 3))
+    failure = ModelError("invalid_request", "no", partial=replace(second, stop_reason="error"))
+    replies = iter([empty, failure if fails else second])
+    agent = Agent(ScriptedModel([lambda _: next(replies)]))
+    shown: list[str] = []
+
+    def show(event: LifecycleEvent, signal: Signal) -> None:
+        match event:
+            case MessageStart(role="assistant"):
+                shown.clear()
+            case MessageUpdate(delta=ReasoningDelta(text=piece) | TextDelta(text=piece)):
+                shown.append(piece)
+            case _:
+                pass
+
+    agent.subscribe(show)
+    await agent.prompt("go")
+
+    (answer,) = [each for each in agent.state.messages if isinstance(each, AssistantMessage)]
+    assert (Usage(2, 30, 5), second.parts) == (answer.usage, answer.parts)
+    assert fails or ["so", "here"] == shown
 
 
 @pytest.mark.promise("P-13")

@@ -26,6 +26,7 @@ from turnwright.messages import (
     StopReason,
     Text,
     ToolCall,
+    Usage,
     UserMessage,
 )
 from turnwright.ports import ModelRequest
@@ -95,20 +96,24 @@ class Voice:
         return AssistantMessage(_parts(self._pieces), stop_reason, usage, error=error)
 
     async def complete(self, request: ModelRequest) -> AssistantMessage:
-        """Ask; see `Model.complete`."""
+        """Ask; see `Model.complete`. An answer that says nothing is asked for once more, and paid for with the next."""
         self._pieces = []
+        spent = NO_USAGE
         try:
             request = await self._prepared(request)
             answer = await self._ask(request)
             if not _says_nothing(answer):
                 return answer
-            again = await self._ask(request)
+            spent = answer.usage
+            self._unsay(request)
+            answer = await self._ask(request)
         except BaseException as error:
-            raise self._kept(error) from error
-        if _says_nothing(again):
-            what = "called for tools and named none" if again.stop_reason == "tool_calls" else "gave an empty answer"
-            raise ModelError("malformed", f"the model {what}, twice", partial=again)
-        return replace(again, usage=answer.usage + again.usage)
+            raise self._kept(error, spent) from error
+        answer = replace(answer, usage=spent + answer.usage)
+        if _says_nothing(answer):
+            what = "called for tools and named none" if answer.stop_reason == "tool_calls" else "gave an empty answer"
+            raise ModelError("malformed", f"the model {what}, twice", partial=answer)
+        return answer
 
     async def _prepared(self, request: ModelRequest) -> ModelRequest:
         """Ask the hooks what is to be sent."""
@@ -158,21 +163,39 @@ class Voice:
 
         return collect
 
-    def _kept(self, error: BaseException) -> BaseException:
-        """*error*, with what had come before it."""
-        if isinstance(error, ModelError):
-            error.partial = error.partial or self.so_far("error")
-        elif not isinstance(error, Exception) and self._agent.signal.is_set():
-            return ModelError("cancelled", "the request was aborted", partial=self.so_far("aborted"))
-        elif isinstance(error, Exception):
-            return ModelError("internal", str(error) or type(error).__name__, partial=self.so_far("error"))
-        return error
+    def _unsay(self, request: ModelRequest) -> None:
+        """Take back what was told of an answer that says nothing, such as what was thought."""
+        was_told = any([not isinstance(piece, UsageDelta) for piece in self._pieces])
+        self._pieces.clear()
+        if was_told and request.on_delta is not None:
+            request.on_delta(AttemptReset(request.turn, request.attempt))
+
+    def _kept(self, error: BaseException, spent: Usage) -> BaseException:
+        """*error*, with what had come before it, and what was *spent* on that."""
+        if isinstance(error, Exception):
+            failure = error if isinstance(error, ModelError) else ModelError("internal", _words(error))
+            partial = failure.partial or self.so_far("error")
+        elif self._agent.signal.is_set():
+            failure, partial = ModelError("cancelled", "the request was aborted"), self.so_far("aborted")
+        else:
+            return error
+        failure.partial = replace(partial, usage=spent + partial.usage)
+        return failure
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__
 
 
 def _says_nothing(answer: AssistantMessage) -> bool:
     if answer.calls:
         return False
-    return answer.stop_reason == "tool_calls" or (answer.stop_reason == "stop" and not answer.text.strip())
+    return answer.stop_reason == "tool_calls" or (answer.stop_reason == "stop" and not any(map(_shows, answer.parts)))
+
+
+def _shows(part: Part) -> bool:
+    """Whether a person sees something of *part*; a picture is an answer too."""
+    return bool(part.text.strip()) if isinstance(part, Text) else not isinstance(part, Reasoning)
 
 
 def _parts(pieces: Sequence[Delta]) -> tuple[Part, ...]:
