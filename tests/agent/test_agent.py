@@ -10,12 +10,12 @@ import pytest
 
 from tests.agent.listening import Heard
 from tests.laws.test_balance import unbalanced
-from turnwright import AgentError, ModelError, tool
+from turnwright import AgentError, MemoryState, ModelError, tool
 from turnwright.agent import Agent, QueueMode, Signal
 from turnwright.lifecycle import LifecycleEvent
 from turnwright.messages import AssistantMessage, File, Image, Message, Text, UserMessage
 from turnwright.outcomes import Completed
-from turnwright.ports import ModelRequest
+from turnwright.ports import Append, ModelRequest
 from turnwright.testing import ScriptedModel, call, text
 
 
@@ -23,6 +23,12 @@ from turnwright.testing import ScriptedModel, call, text
 async def look() -> str:
     """Look."""
     return "seen"
+
+
+@tool(approval="required")
+async def pay() -> str:
+    """Pay."""
+    return "paid"
 
 
 def said(agent: Agent) -> list[str]:
@@ -259,6 +265,64 @@ async def test_listeners_hear_every_event_in_order_whatever_another_one_does() -
     assert [(who, seq) for seq in range(1, count // 2 + 1) for who in ("slow", "last")] == order[:count]
     assert ({"slow"}, "ho") == ({who for who, _ in order[count:]}, agent.state.messages[-1].text)
     assert {"no ears", "gone"} == {*reported}
+
+
+@pytest.mark.promise("P-12")
+async def test_who_stopped_listening_hears_no_more_of_the_same_event() -> None:
+    """Also where somebody before it stopped it."""
+    heard: list[str] = []
+    agent = Agent(ScriptedModel([text("hi")]))
+    agent.subscribe(lambda *_: stop())
+    stop = agent.subscribe(lambda event, _: heard.append(event.type))
+
+    await agent.prompt("go")
+
+    assert [] == heard
+
+
+@pytest.mark.promise("P-12")
+async def test_who_stops_listening_while_a_run_that_was_left_is_closed_hears_nothing_of_the_next() -> None:
+    """That run is closed in silence; whoever comes or goes meanwhile has come or gone."""
+    coming, going = asyncio.Event(), asyncio.Event()
+
+    class Stands(MemoryState):
+        async def append(self, *args: object, **options: object) -> Append:
+            coming.set()
+            await going.wait()
+            return await super().append(*args, **options)  # type: ignore[arg-type]
+
+    going.set()
+    state = Stands()
+    agent = Agent(ScriptedModel([call("pay"), text("hi")]), tools=[pay], state=state)
+    await agent.prompt("go")
+    agent.abort()
+    went, came = Heard(agent), Heard(agent)
+    came.stop()
+    going.clear()
+    coming.clear()
+    prompting = asyncio.ensure_future(agent.prompt("go on"))
+    await coming.wait()
+    went.stop()
+    agent.subscribe(came)
+    going.set()
+    await prompting
+
+    assert [] == went.events
+    assert "agent_start" == came.order[0]
+
+
+@pytest.mark.promise("P-11")
+async def test_a_decision_about_no_open_run_is_refused() -> None:
+    """Whoever decided is told that nothing waited for it, and nothing else goes on in its place."""
+    model = ScriptedModel([text("hi"), text("never")])
+    agent = Agent(model)
+    await agent.prompt("go")
+    agent.follow_up("more")
+
+    with pytest.raises(AgentError, match="no run waits") as caught:
+        await agent.continue_(decisions={"r:1.0": "approve"})
+
+    assert ("nothing-to-continue", 1, 1) == (caught.value.code, len(model.requests), len(agent.queued))
 
 
 @pytest.mark.promise("P-12")

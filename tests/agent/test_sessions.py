@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -13,9 +14,12 @@ import pytest
 
 from tests.agent import living as living_module
 from tests.agent.living import living
-from turnwright import AgentError, DidNotHappen, Happened, MemoryState, ModelError, RunBusy, Suspended, tool
+from turnwright import AgentError, DidNotHappen, Happened, MemoryState, ModelError, PortError, RunBusy, Suspended, tool
 from turnwright.agent import Agent
+from turnwright.inbox import Word
+from turnwright.messages import UserMessage
 from turnwright.outcomes import Completed
+from turnwright.ports import Append, Entry
 from turnwright.testing import ScriptedModel, call, text
 from turnwright.tools import Replay
 
@@ -163,6 +167,131 @@ async def test_what_a_failed_run_had_of_the_queue_is_delivered_once_by_another_a
     await third.load()
     assert (told(second), ()) == (told(third), third.queued)
     assert third.state.error_message is None or "overloaded" in third.state.error_message
+
+
+class Unsure(MemoryState):
+    """A store that loses answers to calls of *method*: from its call *number* on, so many *times*. The work is done."""
+
+    def __init__(self, method: str, number: int = 1, *, times: int = 1) -> None:
+        super().__init__()
+        self._method = method
+        self._before = number - 1
+        self.times = times
+        self.loads: list[str] = []
+
+    def _lose(self, method: str) -> None:
+        if method != self._method:
+            return
+        self._before -= 1
+        if self._before < 0 < self.times:
+            self.times -= 1
+            raise PortError("the answer was lost")
+
+    async def post(self, run_id: str, word: Word) -> int:
+        """Put a word in the inbox."""
+        place = await super().post(run_id, word)
+        self._lose("post")
+        return place
+
+    async def read(self, run_id: str, after: int = 0) -> Sequence[tuple[int, Word]]:
+        """The words."""
+        words = await super().read(run_id, after)
+        self._lose("read")
+        return words
+
+    async def load(self, run_id: str, after: int = 0) -> Sequence[Entry]:
+        """The entries."""
+        self.loads.append(run_id)
+        return await super().load(run_id, after)
+
+    async def append(self, run_id: str, epoch: int, expected: int, append_id: str, facts: Sequence[Entry]) -> Append:
+        """Write."""
+        appended = await super().append(run_id, epoch, expected, append_id, facts)
+        self._lose("append")
+        return appended
+
+
+@pytest.mark.promise("P-08")
+@pytest.mark.parametrize("number", [1, 2, 3])
+async def test_what_was_queued_while_the_answer_was_lost_is_kept_once(number: int) -> None:
+    """Of which nobody said whether it was kept: it is not kept twice, and no message of it is said twice."""
+    state = Unsure("post", number)
+    agent = Agent(ScriptedModel([]), state=state, session_id="s1")
+    same = UserMessage("same")
+    agent.follow_up([same, same])
+    last = agent.follow_up("last")
+
+    with pytest.raises(PortError):
+        await last
+    await last
+
+    other = Agent(ScriptedModel([]), state=state, session_id="s1")
+    await other.load()
+    assert ["same", "same", "last"] == waiting(other) == waiting(agent)
+
+
+@pytest.mark.promise("P-08")
+async def test_a_session_that_could_not_be_read_is_read_the_next_time() -> None:
+    """Nothing that was queued in an earlier process is forgotten because the store failed once."""
+    state = Unsure("read")
+    await Agent(ScriptedModel([]), state=state, session_id="s1").follow_up("then")
+    agent = Agent(ScriptedModel([text("1"), text("2")]), state=state, session_id="s1")
+
+    with pytest.raises(PortError):
+        await agent.prompt("go")
+    await agent.prompt("go")
+
+    assert ["user: go", "assistant: 1", "user: then", "assistant: 2"] == told(agent)
+
+
+@pytest.mark.promise("P-01")
+async def test_a_session_is_read_once_by_all_who_want_it_at_a_time() -> None:
+    """Also where a prompt begins meanwhile, and while it works: nothing is said twice."""
+    state = MemoryState()
+    model = ScriptedModel([text("1"), text("2")])
+    await Agent(model, state=state, session_id="s1").prompt("a")
+    agent = Agent(model, state=state, session_id="s1")
+    agent.subscribe(lambda event, _: agent.load() if event.type == "turn_end" else None)
+
+    await asyncio.gather(agent.load(), agent.load(), agent.prompt("b"))
+
+    assert ["user: a", "assistant: 1", "user: b", "assistant: 2"] == told(agent)
+
+
+@pytest.mark.promise("P-13")
+@pytest.mark.parametrize("session", ["s1", None])
+async def test_a_prompt_whose_opening_was_not_answered_leaves_no_agent_that_cannot_go_on(session: str | None) -> None:
+    """It may be open or not; the next prompt works, also of an agent to whose session nobody will come back."""
+    state = Unsure("append", times=1000)
+    agent = Agent(ScriptedModel([text("hi"), text("hi")]), state=state, session_id=session)
+
+    with pytest.raises(PortError):
+        await agent.prompt("one")
+    state.times = 0
+    await agent.prompt("two")
+
+    assert ["user: two", "assistant: hi"] == told(agent)[-2:]
+
+
+@pytest.mark.promise("P-01")
+async def test_what_an_open_run_waits_for_is_known_from_one_reading() -> None:
+    """A long journal is not read twice to know it."""
+
+    @tool(approval="required")
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    state = Unsure("")
+    first = Agent(ScriptedModel([call("pay")]), tools=[pay], state=state, session_id="s1")
+    await first.prompt("go")
+    state.loads.clear()
+
+    agent = Agent(ScriptedModel([call("pay")]), tools=[pay], state=state, session_id="s1")
+    await agent.load()
+
+    assert first.pending == agent.pending
+    assert ["s1.1", "s1.2"] == state.loads
 
 
 @pytest.mark.promise("P-10")

@@ -44,7 +44,7 @@ from turnwright.definition import AgentDefinition, Block, Boundary, CallView, Go
 from turnwright.deltas import Delta
 from turnwright.errors import AgentError
 from turnwright.facts import Fact, RunCancelled, RunCompleted, RunFailed
-from turnwright.inbox import FollowUp, Steer, Withdraw, Word
+from turnwright.inbox import FollowUp, Steer, Withdraw
 from turnwright.lifecycle import (
     Lifecycle,
     LifecycleEvent,
@@ -167,15 +167,15 @@ class Agent:
         """The listeners that did not settle after the abort of this run."""
         self._idle: asyncio.Event | None = None
         """Set when the work that goes on has settled; None while there is none."""
-        self._loaded = False
+        self._loaded = not self._keeps
         self._given = tuple(messages)
-        self._unkept: list[Word] = []
-        self._keeping = asyncio.Lock()
+        self._unkept: list[Steer | FollowUp | Withdraw] = []
+        self._keeping, self._loading = asyncio.Lock(), asyncio.Lock()
         self._open = ""
         """The run that is at rest and has not ended."""
         self._pending: tuple[Pending, ...] = ()
-        self._given_up = self._unsure = False
-        """Whether somebody aborted the run that waits; whether nobody said how it stands."""
+        self._given_up = self._unsure = self._is_silent = False
+        """Whether somebody aborted the run that waits; nobody said how it stands; nobody hears of it while it ends."""
         self._since = 0
         """How many messages there were before the current run."""
         self._resumed = False
@@ -310,38 +310,61 @@ class Agent:
         return lambda: self._listeners.pop(listener, None)
 
     async def load(self) -> None:
-        """Read what is new in the session from the state port; `prompt` and `continue_` do it by themselves."""
-        await self._catch_up()
-        if self._unsure:
-            await self._look_what_waits()
-        if not self._keeps or (self._loaded and not await self._session.is_behind(self._open, self._queue.length)):
-            return
-        if self._loaded and self._open:  # what was read of it is not its end: read all anew
+        """Read what is new in the session from the state port; `prompt` and `continue_` do it by themselves.
+
+        While the agent works, nothing is: the session is its own.
+        """
+        if self._idle is None:
+            await self._load()
+
+    async def _load(self) -> None:
+        async with self._loading:  # whoever reads beside us would read the same, and say it twice
+            await self._catch_up()
+            if await self._is_behind():
+                await self._read()
+
+    async def _is_behind(self) -> bool:
+        """Whether the state port may know more of the session than we do; what the open run waits for is known then."""
+        was_unsure = self._unsure
+        if was_unsure:
+            self._look_what_waits(await self._session.facts(self._open) if self._open else ())
+        if not self._loaded:
+            return True
+        if not self._keeps and (self._open or not was_unsure):
+            return False  # nobody else knows of it; but where opening a run failed, it may be open
+        return await self._session.is_behind(self._open, self._queue.length)
+
+    async def _read(self) -> None:
+        if self._open:  # what was read of it is not its end: read all anew
             self._session.runs = 0
             self.state.messages = self._given
-        self._loaded = True
+            self._open = ""
         lifecycle = Lifecycle(self._reduce)
+        facts: list[Fact] = []
 
         def begin(number: int) -> None:
             nonlocal lifecycle
             self._settle_run()
             lifecycle = Lifecycle(self._reduce)
+            facts.clear()
             self._since = len(self.state.messages)
             self._open = self._session.run_id(number)
 
         def record(fact: Fact, at: float) -> None:
+            facts.append(fact)
             lifecycle.record(fact, at)
             if isinstance(fact, RunCompleted | RunFailed | RunCancelled):
                 self._open = ""
 
         await self._session.load(self._queue, forget=self.state.forget, begin=begin, record=record)
+        self._loaded = True
         self._settle_run()
-        await self._look_what_waits()
+        self._look_what_waits(facts if self._open else ())
 
-    async def _look_what_waits(self) -> None:
-        """Read in its journal what the run waits for that somebody else left, or a cancelled prompt."""
+    def _look_what_waits(self, facts: Sequence[Fact]) -> None:
+        """Know from the *facts* of the open run what it waits for, that somebody else left, or a cancelled prompt."""
         self._unsure, self._pending = False, ()
-        run = fold(await self._session.facts(self._open)) if self._open else None
+        run = fold(facts) if facts else None
         if run is not None and run.suspended is not None:
             outcome = standing(self._definition(), run, lambda: "")
             self._pending = outcome.pending if isinstance(outcome, Suspended) else ()
@@ -356,7 +379,7 @@ class Agent:
         self._deaf.clear()
         self.state.is_streaming = True
         try:
-            await self.load()
+            await self._load()
             self.state.error_message = None
             if messages is None:
                 outcome = await self._continue(words)
@@ -377,6 +400,9 @@ class Agent:
         if self._open:
             self._resumed = True
             return await self._drive(self._open, None, words)
+        if words:
+            about = ", ".join([each.effect_id for each in words])
+            raise AgentError("nothing-to-continue", f"no run waits for {about}: it ended, or was given up")
         tail = next((each for each in reversed(self.state.messages) if not _came_to_nothing(each)), None)
         if self._queue.items:
             return await self._begin((), speak=True)
@@ -429,13 +455,13 @@ class Agent:
             raise AgentError("waiting", f"the last run waits for {waits}: continue_(decisions=...) or abort() first")
         self._queue.begin()
         self._queue.end("the conversation went on without it")
-        listeners, self._listeners = self._listeners, {}
+        self._is_silent = True
         try:
             await open_and_drive(
                 *(self._definition(), self._run_ports()), run_id=self._open, opening=None, max_turns=None, deadline=None
             )
         finally:
-            self._listeners = listeners
+            self._is_silent = False
         self._open, self._pending = "", ()
 
     def _run_ports(self) -> Ports:
@@ -473,7 +499,7 @@ class Agent:
         """Whoever may have a say between two turns is waited for there: hooks, and listeners, who may abort."""
         hooks = (self.should_stop_after_turn, self.should_stop_before_turn, self.prepare_next_turn)
         others = (self.get_continuation_messages, self._base.boundary)
-        waits = self._listeners or any([hook is not None for hook in (*hooks, *others)])
+        waits = self.waits or any([hook is not None for hook in (*hooks, *others)])
         return self._between_turns if waits else None
 
     def request_options(self, given: Mapping[str, object]) -> Mapping[str, object]:
@@ -548,13 +574,15 @@ class Agent:
     @property
     def waits(self) -> bool:
         """Whether hearing of an event may take time: where nobody else listens, it does not."""
-        return bool(self._listeners)
+        return bool(self._listeners) and not self._is_silent
 
     async def on_event(self, event: LifecycleEvent) -> None:
         """Take an event of the run: first for the agent's own state, then for its listeners, one after another."""
         self._reduce(event)
         interrupted: asyncio.CancelledError | None = None
-        for listener in [each for each in self._listeners if each not in self._deaf]:
+        for listener in [] if self._is_silent else [*self._listeners]:
+            if listener in self._deaf or listener not in self._listeners:
+                continue
             try:
                 said = listener(event, self._signal)
                 if isinstance(event, MessageUpdate) and not self._is_leaving:

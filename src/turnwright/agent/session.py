@@ -17,7 +17,7 @@ from turnwright.agent.queues import Queue, Queued
 from turnwright.definition import AnyDefinition
 from turnwright.errors import RunBusy
 from turnwright.facts import Fact
-from turnwright.inbox import FollowUp, Steer, Withdraw, Word
+from turnwright.inbox import FollowUp, Steer, Withdraw
 from turnwright.run import open_inbox
 from turnwright.wiring import Ports
 
@@ -36,6 +36,10 @@ class Session:
         self.runs = 0
         """How many runs it has had."""
         self._has_inbox = False
+        self._position = 0
+        """Where in the inbox our newest word stands."""
+        self._is_unsure = False
+        """Whether nobody said what became of the word after it."""
 
     def run_id(self, number: int) -> str:
         """The id of run *number*, counted from 1."""
@@ -100,15 +104,25 @@ class Session:
         """Whether somebody else went on: with run *run_id*, of which *length* entries are known, or with the next."""
         return bool(await self._ports.state.load(run_id or self.run_id(self.runs + 1), length if run_id else 0))
 
-    async def post(self, definition: AnyDefinition, word: Word) -> None:
-        """Put *word* where it outlives this process."""
+    async def post(self, definition: AnyDefinition, word: Steer | FollowUp | Withdraw) -> None:
+        """Put *word* where it outlives this process; one of which nobody said whether it is there, once at the most."""
         if not self._has_inbox:
             with suppress(RunBusy):  # somebody else makes the same one
                 await open_inbox(definition, self._ports, self.id)
             self._has_inbox = True
         if isinstance(word, Steer) and word.message.kind == RESET:
             word = replace(word, message=replace(word.message, data=await self._count()))
-        await self._ports.state.post(self.id, word)
+        if not (self._is_unsure and await self._has(word)):
+            self._is_unsure = True
+            self._position = await self._ports.state.post(self.id, word)
+        self._is_unsure = False
+
+    async def _has(self, word: Steer | FollowUp | Withdraw) -> bool:
+        """Whether *word* came after our newest that we know of: words of one item have one id, so it says which."""
+        came = await self._ports.state.read(self.id, self._position)
+        return any(
+            [type(each) is type(word) and getattr(each, "id", None) == getattr(word, "id", None) for _, each in came]
+        )
 
     async def _count(self) -> int:
         """How many runs there are, also of those that were not read."""
