@@ -325,10 +325,12 @@ def _options(given: dict[str, JSON]) -> dict[str, object]:
 
 
 _NOT_FOR_CLIENTS: Final = re.compile(
-    r"auth|key|token|secret|cookie|^(?:host|connection|content-.*|transfer-.*|te|upgrade|accept-encoding)$",
+    r"auth|key|token|secret|cookie|credential|organi[sz]ation|project|account|workspace|tenant|billing"
+    r"|forwarded|override|real-ip|^(?:host|connection|content-.*|transfer-.*|te|upgrade|accept-encoding|via)$"
+    r"|^(?:expect|trailer|keep-alive|proxy-.*)$",
     re.IGNORECASE,
 )
-"""Headers that say who asks or how it is sent: those are ours."""
+"""Headers that say who asks, who pays or how it is sent: those are ours."""
 
 _PARTS: Final[dict[object, Callable[..., Part]]] = {
     "text": Text,

@@ -308,6 +308,9 @@ DEEP: Final = b'{"a":' * 100 + b"1" + b"}" * 100
         (400, "context", asked(context={"messages": [{"role": "user", "parts": ["hi"]}]}), {}),
         (400, "not for a client", asked(options={"headers": {"X-Api-Key": "mine"}}), {}),
         (400, "not for a client", asked(options={"headers": {"Host": "mine"}}), {}),
+        (400, "not for a client", asked(options={"headers": {"OpenAI-Organization": "theirs"}}), {}),
+        (400, "not for a client", asked(options={"headers": {"x-goog-user-project": None}}), {}),
+        (400, "not for a client", asked(options={"headers": {"X-Forwarded-For": "10.0.0.1"}}), {}),
         (404, "no model 'other'", asked(model={"id": "other"}), {}),
     ],
 )
