@@ -19,7 +19,7 @@ from collections.abc import Callable
 from itertools import takewhile
 from typing import TypeVar
 
-from attrs import frozen
+from attrs import evolve as replace, frozen
 
 from turnwright.commands import (
     AdmitCalls,
@@ -56,7 +56,7 @@ from turnwright.inbox import Approve, Cancel, Deny, FollowUp, LateResult, Resolv
 from turnwright.messages import AssistantMessage, ToolCall
 from turnwright.outcomes import Cancelled, Completed, Failed, Outcome, Pending, Suspended
 from turnwright.state import CallState, RunState
-from turnwright.tools import DidNotHappen, Happened, Tool, parts_of_output
+from turnwright.tools import DidNotHappen, Happened, Tool, bounded, parts_of_output
 
 __all__ = ["AT_REST", "Rest", "Wave", "decide", "may_resume", "pending_calls", "receive", "resolution", "standing"]
 
@@ -350,9 +350,11 @@ def _receive_resolution(definition: AnyDefinition, state: RunState, position: in
     tool = definition.toolbox.get(call.part.name)
     said = Happened(word.output) if word.happened else DidNotHappen()
     try:
-        return (InboxReceived(position, word), resolution(tool, call.turn, call.index, said, by=word.by))
+        resolved = resolution(tool, call.turn, call.index, said, by=word.by)
     except InvalidValue as error:
         return (InboxReceived(position, word, f"the output is not what the tool returns: {error}"),)
+    parts, output = bounded(resolved.parts, resolved.output, definition.limits.output_bytes)
+    return (InboxReceived(position, word), replace(resolved, output=output, parts=parts))
 
 
 def resolution(

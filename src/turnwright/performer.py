@@ -39,6 +39,7 @@ from turnwright.facts import (
     CallFinished,
     CallInDoubt,
     CallRefused,
+    CallResolved,
     Fact,
     Fault,
     ModelAnswered,
@@ -60,6 +61,7 @@ from turnwright.tools import (
     ToolContext,
     ToolOutput,
     awaited,
+    bounded,
     call_key,
     called,
     parts_of_output,
@@ -344,16 +346,16 @@ class Performer:
         value = output.details if isinstance(output, ToolOutput) else output
         terminate = isinstance(output, ToolOutput) and output.terminate
         if self._definition.result_guards:
-            looked = await self._looked_at(tool, command, ToolOutput(shown, is_error, value, terminate))
+            looked = await self._looked_at(tool, call, ToolOutput(shown, is_error, value, terminate))
             shown, is_error, value, terminate = _parts(looked), looked.is_error, looked.details, looked.terminate
         if is_error and isinstance(shown[0], Text):
             value = shown[0].text
-        shown, value = self._bounded(shown, value)
+        shown, value = bounded(shown, value, self._definition.limits.output_bytes)
         return (CallFinished(call.turn, call.index, command.attempt, value, shown, is_error, seconds, terminate),)
 
-    async def _looked_at(self, tool: Tool[..., object], command: ExecuteCall, output: ToolOutput) -> ToolOutput:
+    async def _looked_at(self, tool: Tool[..., object], call: CallAdmitted, output: ToolOutput) -> ToolOutput:
         """Show a result to the definition's guards. One that fails makes it an error: the effect has happened."""
-        call, state = command.call, self._state
+        state = self._state
         part = state.calls[call.index].part
         view = CallView(state.opened.run_id, call.turn, call.index, tool, part, call.arguments)  # type: ignore[union-attr,arg-type] # JSON
         try:
@@ -446,25 +448,6 @@ class Performer:
                 return (Text(f"{tool.name} ran, but its output is not valid: {error}"),), True
         return parts_of_output(output), False
 
-    def _bounded(self, shown: tuple[Part, ...], value: object) -> tuple[tuple[Part, ...], object]:
-        limit = self._definition.limits.output_bytes
-        if sum([len(part.text) for part in shown if isinstance(part, Text)]) <= limit:
-            return shown, value
-        kept: list[Part] = []
-        left = limit
-        for part in shown:
-            if isinstance(part, Text):
-                cut = (
-                    f"{part.text[:left]}\n[cut: {len(part.text):,} characters, {left:,} shown]"
-                    if len(part.text) > left
-                    else part.text
-                )
-                left = max(0, left - len(part.text))
-                kept.append(Text(cut))
-            else:
-                kept.append(part)
-        return tuple(kept), "".join([part.text for part in kept if isinstance(part, Text)])
-
     def _unknown(self, command: ExecuteCall, why: str) -> Sequence[Fact]:
         call = command.call
         tool = self._tool(call.name)
@@ -492,11 +475,20 @@ class Performer:
             if isinstance(said, Happened):
                 said = Happened(plain(said.output))
             if isinstance(said, Happened | DidNotHappen):
-                return resolution(tool, call.turn, call.index, said, by="reconcile")
+                return await self._settled(tool, call, resolution(tool, call.turn, call.index, said, by="reconcile"))
             why = "reconcile does not know"
         except Exception as error:  # noqa: BLE001 - an answer that did not come is no answer
             why = f"reconcile failed: {told(error)}"
         return CallInDoubt(call.turn, call.index, 0, why[:MESSAGE_LENGTH])
+
+    async def _settled(self, tool: Tool[..., object], call: CallAdmitted, said: CallResolved) -> CallResolved:
+        """What `reconcile` *said*, as the definition's guards and limits let it be seen."""
+        shown, value = said.parts, said.output
+        if said.happened and self._definition.result_guards:
+            looked = await self._looked_at(tool, call, ToolOutput(shown, details=value))
+            shown, value = _parts(looked), looked.details
+        shown, value = bounded(shown, value, self._definition.limits.output_bytes)
+        return replace(said, output=value, parts=shown)
 
     def _updates(self, tool: Tool[..., object], call: CallAdmitted) -> Callable[[str], None]:
         progress = self._progress

@@ -353,4 +353,20 @@ def parts_of_output(output: object) -> tuple[Part, ...]:
     return (Text(output if isinstance(output, str) else _encode(output).decode()),)
 
 
+def bounded(parts: tuple[Part, ...], output: object, size: int) -> tuple[tuple[Part, ...], object]:
+    """*parts* with no more than *size* characters of text, and *output*; what is cut says so, and takes its place."""
+    if sum([len(part.text) for part in parts if isinstance(part, Text)]) <= size:
+        return parts, output
+    kept: list[Part] = []
+    for part in parts:
+        if isinstance(part, Text):
+            length, left = len(part.text), size
+            size = max(0, size - length)
+            cut = f"{part.text[:left]}\n[cut: {length:,} characters, {left:,} shown]" if length > left else part.text
+            kept.append(Text(cut))
+        else:
+            kept.append(part)
+    return tuple(kept), "".join([part.text for part in kept if isinstance(part, Text)])
+
+
 _encode = msgspec.json.Encoder().encode

@@ -9,9 +9,11 @@ import pytest
 
 from turnwright import (
     AgentDefinition,
+    CallView,
     Completed,
     DidNotHappen,
     Happened,
+    Limits,
     LostLease,
     MemoryState,
     Outcome,
@@ -20,6 +22,7 @@ from turnwright import (
     Suspended,
     Tool,
     ToolContext,
+    ToolOutput,
     resume_agent,
     run_agent,
     tool,
@@ -574,3 +577,35 @@ async def test_a_result_is_written_while_its_slower_siblings_still_run() -> None
 
     assert 1 == len(finished)
     assert isinstance(ended, Completed)
+
+
+@pytest.mark.promise("N-05", "P-06")
+@pytest.mark.parametrize("found", [True, False], ids=["reconcile", "a person"])
+async def test_what_is_found_out_of_a_call_is_shown_like_any_result(found: bool) -> None:
+    """What the tool itself finds passes the guards of results. Whoever tells it, its length has a bound."""
+
+    async def find(key: str) -> Happened | None:
+        return Happened("secret " + "x" * 1000) if found else None
+
+    @tool(reconcile=find)
+    async def pay() -> str:
+        """Pay."""
+        raise Crash
+
+    def redact(_: CallView, output: ToolOutput) -> ToolOutput:
+        assert isinstance(output.details, str)
+        return ToolOutput(output.details.replace("secret", "******"), details=None)
+
+    limits = Limits(output_bytes=100)
+    payer = AgentDefinition(name="payer", instruction="Pay.", tools=[pay], result_guards=[redact], limits=limits)
+    ports = Ports(model=ScriptedModel([call("pay"), text("done")]))
+    with pytest.raises(Crash):
+        await run_agent(payer, "go", ports, run_id="r1")
+
+    outcome = await resume_agent(payer, "r1", ports)
+    if not found:
+        said = {"r1:1.0": Happened("****** " + "x" * 1000)}
+        outcome = await resume_agent(payer, "r1", ports, resolutions=said)
+
+    assert isinstance(outcome, Completed)
+    assert "****** " + "x" * 93 + "\n[cut: 1,007 characters, 100 shown]" == outcome.transcript[2].text
