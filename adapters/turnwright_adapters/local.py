@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import select
+import selectors
 import subprocess
 import sys
 import tempfile
@@ -138,7 +138,9 @@ def _greet(process: subprocess.Popen[bytes], key: str, ready_within: float) -> s
         process.stdin.write(f"{key}\n".encode())
     except BrokenPipeError:
         return None
-    readable, _, _ = select.select([process.stdout], [], [], ready_within)
+    with selectors.DefaultSelector() as selector:  # select itself takes no descriptor above 1023
+        selector.register(process.stdout, selectors.EVENT_READ)
+        readable = selector.select(ready_within)
     return process.stdout.readline().decode().strip() or None if readable else None
 
 

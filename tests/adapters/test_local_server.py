@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -132,3 +133,14 @@ async def test_weights_that_are_none_are_told_before_anything_is_sent(tmp_path: 
         await LocalModel(junk).complete(request())
 
     assert not raised.value.dispatched
+
+
+async def test_a_process_with_many_descriptors_starts_a_server_too(tmp_path: Path) -> None:
+    """What waits for its first line takes a descriptor of any number."""
+    (tmp_path / "none.gguf").write_bytes(b"no weights")
+    with ExitStack() as held:
+        for _ in range(1100):
+            held.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+
+        with pytest.raises(ModelError, match="did not start"):
+            await LocalModel(tmp_path / "none.gguf").complete(request())
