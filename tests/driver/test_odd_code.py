@@ -202,3 +202,34 @@ async def test_whoever_watches_cannot_cancel_the_run(others: int) -> None:
     ports = Ports(model=ScriptedModel([text("done")], chunk=1), deltas=deltas, telemetry=telemetry)
 
     assert isinstance(await told(using(), ports), Completed)
+
+
+class Gone(BaseException):
+    """No error that a tool may be forgiven."""
+
+
+@pytest.mark.promise("T-01", "N-07")
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit, GeneratorExit, Gone])
+@pytest.mark.parametrize("threaded", [False, True])
+def test_what_ends_the_process_goes_through_and_leaves_the_call_in_doubt(
+    raised: type[BaseException], threaded: bool
+) -> None:
+    """Whoever raises it in a tool means more than the tool. The run is given back at once and pays nothing twice."""
+    paid: list[int] = []
+
+    def plain() -> str:
+        paid.append(1)
+        raise raised
+
+    async def pay() -> str:
+        return plain()
+
+    worker = using(tool(name="pay", description="Pay.")(plain if threaded else pay))
+    ports = Ports(model=ScriptedModel([call("pay"), text("done")]))
+    with pytest.raises(raised):
+        asyncio.run(run_agent(worker, "go", ports, run_id="r1"))
+
+    outcome = asyncio.run(resume_agent(worker, "r1", ports))
+
+    assert isinstance(outcome, Suspended)
+    assert ("in-doubt", [1]) == (outcome.reason, paid)
