@@ -33,19 +33,21 @@ from turnwright.messages import (
 from turnwright.ports import ModelRequest, OutputSpec
 from turnwright.tools import ToolSpec
 from turnwright_adapters._wire import (
-    LEAST_THOUGHT,
+    ROOM,
     Answer,
     ApiKey,
     Call,
     HttpModel,
     Kind,
     Remembered,
+    Thoughts,
     Timeouts,
     ToolNames,
     Words,
     as_object_text,
     call_id,
     check_choice,
+    claude_output,
     claude_thinking,
     closed_form,
     count,
@@ -62,6 +64,7 @@ from turnwright_adapters._wire import (
     table,
     tables,
     take_common,
+    thinks_always,
     wire_name,
 )
 
@@ -69,9 +72,6 @@ __all__ = ["AnthropicModel", "Timeouts"]
 
 VERSION: Final = "2023-06-01"
 """The dialect's version, which every request names."""
-
-ROOM: Final = 8_192
-"""Tokens of an answer when nobody says how many, beside those for thinking."""
 
 
 class AnthropicModel(HttpModel):
@@ -91,6 +91,7 @@ class AnthropicModel(HttpModel):
     words. The option `max_tokens` is needed by the dialect: without it, it is 8192 and the thinking budget. Thinking
     goes back to the provider whose name is *provider* only. *modalities* is what the model takes in, of `text`,
     `image`, `audio`, `video` and `file`: words stand for what it does not. None is all. Files are PDF or text.
+    *thinking* is its effort, or its budget, for each level that it takes.
 
     One object serves any number of runs at a time, on any number of event loops one after another. A *client* that
     was given is never closed; one of our own closes with its event loop, or by `aclose`.
@@ -110,6 +111,7 @@ class AnthropicModel(HttpModel):
         cache: Literal["none", "short", "long"] = "short",
         output_mode: Literal["native", "prompted", "tool"] | None = None,
         modalities: Iterable[str] | None = None,
+        thinking: Thoughts | None = None,
     ) -> None:
         super().__init__(
             model,
@@ -121,6 +123,7 @@ class AnthropicModel(HttpModel):
             timeouts=timeouts,
             stream=stream,
             modalities=modalities,
+            thinking=thinking,
         )
         self._url = self._at("/v1/messages")
         self._mark = _MARKS[cache]
@@ -151,21 +154,25 @@ class AnthropicModel(HttpModel):
         common = take_common(options)
         mark = self._mark if common.cache_retention is None else _MARKS[common.cache_retention]
         model = str(options.pop("model", self.model))
-        room = 0
-        if "thinking" not in options and (asked := claude_thinking(model, common)):
+        room, own = 0, options.get("max_tokens")
+        answer = own if type(own) is int else ROOM  # what the caller allows is for the answer
+        thoughts = self._thoughts_of(model)
+        if "thinking" not in options and (asked := claude_thinking(model, common, thoughts, answer=answer)):
             if effort := asked.pop("output_config", None):
                 options["output_config"] = table(effort) | table(options.get("output_config"))
             options |= asked
             if common.budget:
-                room = max(common.budget, LEAST_THOUGHT)
+                room = count(table(asked.get("thinking")).get("budget_tokens")) or common.budget
                 options.pop("temperature", None)  # refused while it thinks
-            if type(most := options.get("max_tokens")) is int:
-                options["max_tokens"] = most + room  # what the caller allows is for the answer
         if refuses_sampling(model):
             for name in ("temperature", "top_p", "top_k"):
                 options.pop(name, None)
         thinking = table(options.get("thinking"))
-        options.setdefault("max_tokens", ROOM + (room or count(thinking.get("budget_tokens"))))
+        if own is None:
+            room = room or count(thinking.get("budget_tokens"))
+        if own is None or type(own) is int:
+            most = claude_output(model)
+            options["max_tokens"] = answer + room if most is None else min(answer + room, max(answer, most))
         if (stop := options.pop("stop", None)) is not None:
             options["stop_sequences"] = [stop] if isinstance(stop, str) else stop
         instruction = [request.instruction] if request.instruction.strip() else []
@@ -179,7 +186,8 @@ class AnthropicModel(HttpModel):
         if output is not None:
             asks = ToolSpec(output.name, "Give your final answer.", output.schema)
             tools.append(_tool(asks))
-        choice = _choice(request, output, free=thinking.get("type") in {None, "disabled"})
+        free = thinking.get("type") in {None, "disabled"} and not thinks_always(model)
+        choice = _choice(request, output, free=free)
         if options.pop("parallel_tool_calls", None) is False and tools and choice.get("type") != "none":
             choice["disable_parallel_tool_use"] = True
         if tools and choice != {"type": "auto"}:

@@ -40,6 +40,7 @@ from turnwright_adapters._wire import (
     HttpModel,
     Kind,
     Remembered,
+    Thoughts,
     Timeouts,
     ToolNames,
     Words,
@@ -105,6 +106,7 @@ class ChatCompletionsModel(HttpModel):
     `constrained` is for small models that have no dependable tool calls of their own: the tools are described in the
     instruction and the reply is held to the JSON of one call or of the answer. *modalities* is what the model takes
     in, of `text`, `image`, `audio`, `video` and `file`: words stand for what it does not. None is all.
+    *thinking* is its effort for each level that it takes.
 
     One object serves any number of runs at a time, on any number of event loops one after another. A *client* that
     was given is never closed; one of our own closes with its event loop, or by `aclose`.
@@ -124,6 +126,7 @@ class ChatCompletionsModel(HttpModel):
         compat: Compat | None = None,
         tool_mode: Literal["native", "constrained"] = "native",
         modalities: Iterable[str] | None = None,
+        thinking: Thoughts | None = None,
     ) -> None:
         super().__init__(
             model,
@@ -135,6 +138,7 @@ class ChatCompletionsModel(HttpModel):
             timeouts=timeouts,
             stream=stream,
             modalities=modalities,
+            thinking=thinking,
         )
         self.tool_mode = tool_mode
         self._url = self._at("/chat/completions")
@@ -163,7 +167,7 @@ class ChatCompletionsModel(HttpModel):
         options = options_of(request, "messages", "stream", "tools")
         common = take_common(options)
         model = options.pop("model", self.model)
-        if (effort := openai_effort(str(model), common)) is not None:
+        if (effort := openai_effort(str(model), common, self._thoughts_of(model))) is not None:
             options.setdefault("reasoning_effort", effort)
         if compat.cache_key:
             openai_cache(str(model), common, options, longest="30m")

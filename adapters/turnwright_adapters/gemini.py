@@ -37,6 +37,7 @@ from turnwright_adapters._wire import (
     HttpModel,
     Kind,
     Remembered,
+    Thoughts,
     Timeouts,
     ToolNames,
     Words,
@@ -78,6 +79,7 @@ class GeminiModel(HttpModel):
     Google's words or in everybody's (`max_tokens`, `top_p`, `stop`, ...), or members of the request such as
     `safetySettings`. Signatures go back to the provider whose name is *provider* only. *modalities* is what the model
     takes in, of `text`, `image`, `audio`, `video` and `file`: words stand for what it does not. None is all.
+    *thinking* is its level, or its budget, for each level that it takes.
 
     One object serves any number of runs at a time, on any number of event loops one after another. A *client* that
     was given is never closed; one of our own closes with its event loop, or by `aclose`.
@@ -97,6 +99,7 @@ class GeminiModel(HttpModel):
         stream: bool | None = None,
         output: Literal["always", "without_tools", "never"] = "without_tools",
         modalities: Iterable[str] | None = None,
+        thinking: Thoughts | None = None,
     ) -> None:
         super().__init__(
             model,
@@ -108,6 +111,7 @@ class GeminiModel(HttpModel):
             timeouts=timeouts,
             stream=stream,
             modalities=modalities,
+            thinking=thinking,
         )
         self._bearer = bearer
         self._output = output
@@ -121,7 +125,7 @@ class GeminiModel(HttpModel):
         options = options_of(request, "contents", "systemInstruction", "tools", "toolConfig")
         options.pop("parallel_tool_calls", None)  # the dialect has no word for it
         model = str(options.pop("model", self.model))
-        if thinking := gemini_thinking(model, take_common(options)):
+        if thinking := gemini_thinking(model, take_common(options), self._thoughts_of(model)):
             options.setdefault("thinkingConfig", thinking)
         path = f"/{model}" if "/" in model else f"/models/{model}"
         url = self._at(f"{path}:streamGenerateContent", alt="sse") if stream else self._at(f"{path}:generateContent")

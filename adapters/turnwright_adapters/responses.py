@@ -39,6 +39,7 @@ from turnwright_adapters._wire import (
     HttpModel,
     Kind,
     Remembered,
+    Thoughts,
     Timeouts,
     ToolNames,
     Words,
@@ -81,6 +82,7 @@ class ResponsesModel(HttpModel):
     OpenAI's models. *strict_output* has the provider hold the answer to the schema, of which it takes a part only.
     Reasoning goes back to the provider whose name is *provider* only. *modalities* is what the model takes in, of
     `text`, `image`, `audio`, `video` and `file`: words stand for what it does not. None is all.
+    *thinking* is its effort for each level that it takes.
 
     One object serves any number of runs at a time, on any number of event loops one after another. A *client* that
     was given is never closed; one of our own closes with its event loop, or by `aclose`.
@@ -100,6 +102,7 @@ class ResponsesModel(HttpModel):
         reasoning: bool | None = None,
         strict_output: bool = False,
         modalities: Iterable[str] | None = None,
+        thinking: Thoughts | None = None,
     ) -> None:
         super().__init__(
             model,
@@ -111,6 +114,7 @@ class ResponsesModel(HttpModel):
             timeouts=timeouts,
             stream=stream,
             modalities=modalities,
+            thinking=thinking,
         )
         self._url = self._at("/responses")
         self._reasoning = reasoning
@@ -131,7 +135,7 @@ class ResponsesModel(HttpModel):
         options = options_of(request, "input", "instructions", "store", "stream", "tools")
         common = take_common(options)
         model = options.pop("model", self.model)
-        if (effort := openai_effort(str(model), common)) is not None:
+        if (effort := openai_effort(str(model), common, self._thoughts_of(model))) is not None:
             options.setdefault("reasoning", {"effort": effort} | ({} if effort == "none" else {"summary": "auto"}))
         openai_cache(str(model), common, options, longest="12h")
         if "max_tokens" in options:

@@ -13,15 +13,20 @@ from turnwright_adapters._wire.schemas import closed_form
 from turnwright_adapters._wire.sse import ServerSentEvent, SseDecoder
 from turnwright_adapters._wire.thinking import (
     LEAST_THOUGHT,
+    ROOM,
+    Thoughts,
+    claude_output,
     claude_thinking,
     gemini_thinking,
     openai_effort,
     refuses_sampling,
+    thinks_always,
 )
 from turnwright_adapters._wire.words import data_url, file_name, plain_text, prompted, result_text, shown_in
 
 __all__ = [
     "LEAST_THOUGHT",
+    "ROOM",
     "Answer",
     "ApiKey",
     "Call",
@@ -31,12 +36,14 @@ __all__ = [
     "Remembered",
     "ServerSentEvent",
     "SseDecoder",
+    "Thoughts",
     "Timeouts",
     "ToolNames",
     "Words",
     "as_object_text",
     "call_id",
     "check_choice",
+    "claude_output",
     "claude_thinking",
     "closed_form",
     "count",
@@ -61,5 +68,6 @@ __all__ = [
     "table",
     "tables",
     "take_common",
+    "thinks_always",
     "wire_name",
 ]

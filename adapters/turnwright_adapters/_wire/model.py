@@ -12,8 +12,10 @@ from turnwright.errors import ModelError
 from turnwright.messages import AssistantMessage, File, Image, Message
 from turnwright.ports import ModelRequest
 from turnwright_adapters._wire.answer import Answer
+from turnwright_adapters._wire.common import LEVELS
 from turnwright_adapters._wire.exchange import ApiKey, Http, Timeouts, authorization, wire_headers
 from turnwright_adapters._wire.listening import listen
+from turnwright_adapters._wire.thinking import Thoughts
 
 
 class HttpModel:
@@ -21,7 +23,8 @@ class HttpModel:
 
     One object serves any number of runs at a time, on any number of event loops one after another. A *client* that
     was given is never closed; one of our own closes with its event loop, or by `aclose`. *modalities* is what the
-    model takes in, of `MODALITIES`; None is not known, and then it is taken to take them all.
+    model takes in, of `MODALITIES`; None is not known, and then it is taken to take them all. *thinking* is its word or
+    its budget for each level of thought that it takes; None is not known, and then its name decides.
     """
 
     def __init__(
@@ -36,6 +39,7 @@ class HttpModel:
         timeouts: Timeouts,
         stream: bool | None,
         modalities: Iterable[str] | None = None,
+        thinking: Thoughts | None = None,
     ) -> None:
         url = httpx.URL(base_url)
         if url.scheme not in {"http", "https"} or not url.host:
@@ -43,6 +47,7 @@ class HttpModel:
         self.model = model
         self.provider = provider
         self.modalities = None if modalities is None else _known(modalities)
+        self._thoughts = None if thinking is None else _levels(thinking)
         self._base = url.copy_with(path=url.path.rstrip("/"))
         self._headers = wire_headers(headers)
         self._key = api_key if callable(api_key) or api_key is None else lambda: api_key
@@ -74,6 +79,10 @@ class HttpModel:
                 return False
             case _:
                 return request.on_delta is not None if self._stream is None else self._stream
+
+    def _thoughts_of(self, model: object) -> Thoughts | None:
+        """Return what *model* takes for each level of thought, None if that is not known."""
+        return self._thoughts if model == self.model else None
 
     def _fitted(self, message: Message) -> Message | None:
         """Return *message* as this model may be sent it, None if there is nothing to send of it."""
@@ -126,6 +135,14 @@ def _known(modalities: Iterable[str]) -> frozenset[str]:
     if unknown := words - MODALITIES:
         raise ValueError(f"modalities are among {', '.join(sorted(MODALITIES))}, not {min(unknown)!r:.80}")
     return words
+
+
+def _levels(thinking: Thoughts) -> Thoughts:
+    if unknown := [level for level in thinking if level not in LEVELS]:
+        raise ValueError(f"levels of thought are {', '.join(LEVELS)}, not {unknown[0]!r:.80}")
+    if odd := [word for word in thinking.values() if isinstance(word, bool) or not isinstance(word, str | int)]:
+        raise ValueError(f"a level of thought has a word of the provider's or a number of tokens, not {odd[0]!r:.80}")
+    return dict(thinking)
 
 
 def _headers_of(request: ModelRequest) -> dict[str, str | None]:
