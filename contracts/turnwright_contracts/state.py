@@ -203,6 +203,17 @@ class StateSuite:
             assert await state.acquire("r1", holder="b", seconds=LONG, create=False) is None
 
     @scenario
+    async def test_an_owner_of_old_shares_its_epoch_with_nobody(self, tmp_path: Path) -> None:
+        """Also where the run was given back before anything was written to it."""
+        async with self.make(tmp_path) as state:
+            await state.acquire("r1", holder="stalled", seconds=0.0)
+            await state.acquire("r1", holder="b", seconds=LONG)
+            await state.release("r1", 2)
+
+            assert Lease("r1", 3, 0, LONG, crashes=1) == await state.acquire("r1", holder="c", seconds=LONG)
+            assert Fenced(3) == await state.append("r1", 1, 0, "a-1", Author().opening())
+
+    @scenario
     async def test_a_cancelled_acquire_keeps_nothing(self, tmp_path: Path) -> None:
         """Whoever stops waiting for a run does not hold it up, at whatever moment."""
         async with self.make(tmp_path) as state:

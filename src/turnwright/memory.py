@@ -190,8 +190,8 @@ class MemoryState:
         run.held_until = None
         if run.ended:
             self._retire(run_id)
-        elif not run.entries:
-            del self._runs[run_id]  # opened and never written: as if it had not been
+        elif not run.entries and epoch == 1:
+            del self._runs[run_id]  # opened and never written: as if it had not been, and no owner of old knows of it
 
     async def append(self, run_id: str, epoch: int, expected: int, append_id: str, facts: Sequence[Entry]) -> Append:
         """Write facts; see `State.append`."""

@@ -435,20 +435,33 @@ async def test_of_two_appends_to_one_place_that_go_together_one_is_made(held: He
 
 
 async def test_of_appends_that_go_together_only_the_culprit_fails(held: Held) -> None:
-    """One to a run that is not there, one by an owner of old, and one to a run that somebody locks for too long."""
-    authors = [Author("nobody"), *held.authors[1:4]]
+    """One to a run that is not there, by an owner of old, to a run that is locked, and with an id that is no text."""
+    authors = [Author("nobody"), *held.authors[1:4], Author("\ud800")]
     with raw() as other:
         other.execute(SQL("SET search_path = {}").format(Identifier(held.state._place.schema)))
         other.execute("UPDATE runs SET epoch = 2 WHERE run_id = 'r1'")
         other.execute("BEGIN; SELECT FROM runs WHERE run_id = 'r2' FOR UPDATE")
         appends = [held.append(author) for author in authors]
         await held.let_go()
-        unknown, fenced, locked, made = await asyncio.gather(*appends, return_exceptions=True)
+        unknown, fenced, locked, made, odd = await asyncio.gather(*appends, return_exceptions=True)
 
     assert (Fenced(2), Appended(len(authors[3].entries))) == (fenced, made)
     for error, words in ((unknown, "unknown run 'nobody'"), (locked, "lock timeout")):
         assert isinstance(error, PortError) and words in str(error)
+    assert isinstance(odd, UnicodeEncodeError)
     assert 1 == len(await held.state.load("r2"))
+
+
+async def test_what_queued_up_is_done_before_the_end(held: Held) -> None:
+    """A store that is closed while appends wait makes them all."""
+    appends = [held.append(author) for author in held.authors[1:]]
+    await asyncio.sleep(0)
+    closing = asyncio.ensure_future(held.state.close())
+    await asyncio.sleep(0)
+    held.meddle.execute("COMMIT")
+    await closing
+
+    assert {Appended} == {type(answer) for answer in await asyncio.gather(held.first, *appends)}
 
 
 async def test_threads_with_nothing_to_do_hang_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -240,13 +240,13 @@ class Batch:
         """Serve all at once; if that fails, one by one, so that only the culprit fails."""
         try:
             self._serve(connection, self.parts)
-        except psycopg.Error:
+        except Exception:
             if len(self.parts) == 1 or connection.closed:
                 raise
             for part in self.parts:
                 try:
                     self._serve(connection, [part])
-                except psycopg.Error as error:
+                except Exception as error:  # noqa: BLE001 - whoever waits is told
                     part.error = error
 
     def _serve(self, connection: Connection, parts: Sequence[Part]) -> None:
@@ -281,6 +281,7 @@ class Server:
         self._ahead: set[Task] = set()
         self._waiting: dict[object, list[Part]] = {}
         """Those who wait for work that is done together; while it has a place here, a thread is or will be at it."""
+        self._ended = False
         self._welcoming = Lock()
         self._welcome_said = False
         self._losses = 0
@@ -316,6 +317,10 @@ class Server:
 
     def end(self) -> None:
         """Let what was asked for be done, then hang up."""
+        with _lock:
+            if self._ended:
+                return
+            self._ended = True
         self._items.put(None)
 
     def join(self) -> None:
@@ -349,8 +354,8 @@ class Server:
         self._outstanding += 1
         if len(self._threads) < min(self._outstanding, self._place.connections):
             thread = Thread(target=self._serve, name=f"turnwright {self._place.schema}", daemon=True)
-            self._threads.add(thread)
             thread.start()
+            self._threads.add(thread)
         self._items.put(item)
 
     # --- in a thread
@@ -388,7 +393,10 @@ class Server:
                         return None
             else:
                 if item is None:
-                    self._items.put(None)  # for the next thread
+                    more = not self._items.empty()
+                    self._items.put(None)  # for the next thread, or for us once what came after it is done
+                    if more:
+                        continue
                 return item
 
     def _take_up(self, batch: Batch) -> Sequence[Part]:

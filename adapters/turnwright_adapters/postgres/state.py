@@ -54,10 +54,11 @@ FROM (SELECT extract(epoch FROM clock_timestamp())::float8 AS moment) AS now
 WHERE tenant = %(tenant)s AND run_id = %(run_id)s AND epoch = %(epoch)s AND holder IS NOT NULL
 """
 
-# Opened and never written: as if it had not been.
-FORGET: Final = (
-    "DELETE FROM runs WHERE tenant = %(tenant)s AND run_id = %(run_id)s AND epoch = %(epoch)s AND version = 0"
-)
+# Opened and never written: as if it had not been. One that was taken over before keeps counting its owners, because the
+# first of them may still be about, and must not share an epoch with a later one.
+FORGET: Final = """
+DELETE FROM runs WHERE tenant = %(tenant)s AND run_id = %(run_id)s AND epoch = %(epoch)s AND epoch = 1 AND version = 0
+"""
 
 RELEASE: Final = """
 UPDATE runs SET holder = NULL, retired = CASE WHEN status = ANY(%(ended)s) THEN nextval('retirements') ELSE retired END

@@ -223,8 +223,10 @@ class SqliteState(OnFile):
         run = self._find(connection, run_id)
         if run is None or run.epoch != epoch:
             return
-        if not run.version:
-            self._forget(connection, run.run)  # opened and never written: as if it had not been
+        if not run.version and epoch == 1:
+            # Opened and never written: as if it had not been. One that was taken over before keeps counting its owners,
+            # because the first of them may still be about, and must not share an epoch with a later one.
+            self._forget(connection, run.run)
         elif run.status not in heads.ENDED:
             connection.execute("UPDATE runs SET holder = NULL WHERE run = ?", (run.run,))
         else:
