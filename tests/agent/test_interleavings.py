@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -15,10 +16,11 @@ from hypothesis import given, settings, strategies as st
 
 from tests.driver.virtual import LoopClock, leftovers, run
 from tests.laws.test_balance import unbalanced
-from turnwright import AgentError, DidNotHappen, MemoryState, ModelError, Ports, tool
+from turnwright import AgentError, DidNotHappen, MemoryState, ModelError, PortError, Ports, tool
 from turnwright.agent import Agent, Receipt, Signal
 from turnwright.deltas import TextDelta
 from turnwright.evidence import Entry
+from turnwright.inbox import Word
 from turnwright.lifecycle import LifecycleEvent
 from turnwright.memory import MemoryBudgets
 from turnwright.messages import AssistantMessage, Message, ToolMessage, UserMessage
@@ -90,6 +92,32 @@ class Slow(MemoryState):
         return answer
 
 
+class Forgetful(Slow):
+    """A store of which, now and then, nobody hears what became of what it was asked."""
+
+    async def post(self, run_id: str, word: Word) -> int:
+        """Put a word in the inbox."""
+        self.may_forget()
+        place = await super().post(run_id, word)
+        self.may_forget()
+        return place
+
+    async def read(self, run_id: str, after: int = 0) -> Sequence[tuple[int, Word]]:
+        """The words."""
+        self.may_forget()
+        return await super().read(run_id, after)
+
+    async def load(self, run_id: str, after: int = 0) -> Sequence[Entry]:
+        """The entries."""
+        self.may_forget()
+        return await super().load(run_id, after)
+
+    def may_forget(self) -> None:
+        """Fail, perhaps."""
+        if self.dice.of((9, "well"), (1, "forgets")) == "forgets":
+            raise PortError("the answer was lost")
+
+
 class SlowBudgets(MemoryBudgets):
     """Accounts that take their time to allow everything."""
 
@@ -115,8 +143,8 @@ class Play:
         """What was said by a prompt that was cancelled, perhaps before it began."""
         self.receipts: list[Receipt] = []
 
-        self.state = Slow(self.dice) if seed % 2 else MemoryState()
-        self.budgets = SlowBudgets(self.dice) if seed % 3 == 0 else None
+        self.state = [MemoryState(), Slow(self.dice), Forgetful(self.dice)][seed % 3]
+        self.budgets = SlowBudgets(self.dice) if seed % 4 == 0 else None
         self.session_id = "s1" if self.dice.random.random() < 0.5 else None
         self.modes = [self.dice.random.choice(["one-at-a-time", "all"]) for _ in range(2)]
         self.hooks = [self.dice.random.random() < chance for chance in (0.3, 0.3, 0.5)]
@@ -163,12 +191,18 @@ class Play:
         """Let another agent take the session up: it finds what this one left."""
         if self.session_id is None:
             return
-        await self.agent.load()
+        await self.load()
         old, self.agent = self.agent, self.make()
-        await self.agent.load()
+        await self.load()
         assert old.state.messages == self.agent.state.messages
         assert old.queued == self.agent.queued
         assert old.pending == self.agent.pending
+
+    async def load(self) -> None:
+        """Read what is new, in the end."""
+        while True:
+            with suppress(PortError):
+                return await self.agent.load()
 
     async def transform(self, messages: list[Message], _: Signal) -> list[Message]:
         """A hook that fails now and then."""
@@ -238,7 +272,7 @@ class Play:
                 self.unsure.update([each.text for each in words])
         await asyncio.wait([work, meddling])
         if not work.cancelled() and (error := work.exception()) is not None:
-            assert isinstance(error, AgentError)
+            assert isinstance(error, AgentError | PortError)
             self.unsure.update([each.text for each in words])
 
     async def play(self) -> None:

@@ -112,17 +112,16 @@ class Session:
             self._has_inbox = True
         if isinstance(word, Steer) and word.message.kind == RESET:
             word = replace(word, message=replace(word.message, data=await self._count()))
-        if not (self._is_unsure and await self._has(word)):
-            self._is_unsure = True
-            self._position = await self._ports.state.post(self.id, word)
+        found = await self._find(word) if self._is_unsure else None
+        self._is_unsure = found is None
+        self._position = found or await self._ports.state.post(self.id, word)
         self._is_unsure = False
 
-    async def _has(self, word: Steer | FollowUp | Withdraw) -> bool:
-        """Whether *word* came after our newest that we know of: words of one item have one id, so it says which."""
+    async def _find(self, word: Steer | FollowUp | Withdraw) -> int | None:
+        """Where *word* stands after our newest that we know of: of those with its id, the first is the next."""
         came = await self._ports.state.read(self.id, self._position)
-        return any(
-            [type(each) is type(word) and getattr(each, "id", None) == getattr(word, "id", None) for _, each in came]
-        )
+        like = (type(word), word.id)
+        return next((place for place, each in came if (type(each), getattr(each, "id", None)) == like), None)
 
     async def _count(self) -> int:
         """How many runs there are, also of those that were not read."""
