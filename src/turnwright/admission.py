@@ -130,7 +130,9 @@ def unenforced(tool: Tool[..., object], policy: Policy | None) -> Sequence[str]:
     if not tool.policy or policy is None:
         return tool.policy
     try:
-        return () if policy.can_satisfy(tool.policy) is True else policy.limitations(tool.policy) or tool.policy
+        if policy.can_satisfy(tool.policy) is True:
+            return ()
+        return [str(each) for each in policy.limitations(tool.policy)] or tool.policy
     except Exception:  # noqa: BLE001 - fail closed
         return tool.policy
 

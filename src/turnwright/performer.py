@@ -410,11 +410,11 @@ class Performer:
             if not isinstance(name, str) or not name:
                 raise TypeError(f"a key is text, not {name!r:.40}")
             begun: object = await idempotency.begin(namespace, name, call.digest)
+            if isinstance(begun, Committed):
+                return _restored(plain(begun.result))
         except Exception as error:  # noqa: BLE001 - fail closed: nothing was dispatched
             return ToolOutput(f"not executed: its key could not be reserved: {told(error)}", is_error=True)
         match begun:
-            case Committed(result):
-                return _restored(result)
             case InFlight():
                 return ToolOutput("not executed: this key is in use, or what became of it is unknown", is_error=True)
             case Mismatch():

@@ -129,7 +129,8 @@ class Spending:
             held = None
         if isinstance(held, Denied):
             del self._open[reservation]
-        return held if isinstance(held, Reserved | Denied) else UNAVAILABLE
+            return held if type(held.scope) is type(held.axis) is str else UNAVAILABLE
+        return held if isinstance(held, Reserved) else UNAVAILABLE
 
     def dispatched(self, command: AskModel | ExecuteCall) -> None:
         """The effect may have started: from here on it counts."""

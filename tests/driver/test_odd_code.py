@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 import pytest
@@ -21,15 +21,16 @@ from turnwright import (
     Suspended,
     Tool,
     ToolOutput,
+    UnusablePorts,
     resume_agent,
     run_agent,
     tool,
 )
 from turnwright.deltas import Delta
 from turnwright.evidence import Evidence
-from turnwright.memory import combine_delta_sinks, combine_telemetry
+from turnwright.memory import MemoryBudgets, MemoryIdempotency, combine_delta_sinks, combine_telemetry
 from turnwright.messages import AssistantMessage, Text, ToolMessage, Usage
-from turnwright.ports import ModelRequest
+from turnwright.ports import Committed, Denied, ModelRequest, Reserved
 from turnwright.testing import ScriptedModel, call, text
 
 
@@ -233,3 +234,62 @@ def test_what_ends_the_process_goes_through_and_leaves_the_call_in_doubt(
 
     assert isinstance(outcome, Suspended)
     assert ("in-doubt", [1]) == (outcome.reason, paid)
+
+
+class OddPort(MemoryBudgets):
+    """A budget, an idempotency and a policy port in one, none of which speaks in the words of its port."""
+
+    def __init__(self, said: object) -> None:
+        super().__init__({})
+        self._said = said
+
+    async def reserve(self, id: str, scopes: Sequence[str], ask: Mapping[str, int]) -> Reserved | Denied:
+        """Deny a tool call oddly."""
+        return Denied(None, self._said) if "tool_calls" in ask else Reserved()  # type: ignore[arg-type]
+
+    async def begin(self, namespace: str, key: str, digest: str) -> Committed:
+        """Give an odd result."""
+        return Committed(self._said)
+
+    def can_satisfy(self, policy: Sequence[str]) -> bool:
+        """Say no."""
+        return False
+
+    def limitations(self, policy: Sequence[str]) -> Sequence[str]:
+        """Name none by its name."""
+        return [self._said]  # type: ignore[list-item]
+
+
+@pytest.mark.promise("N-03", "N-07")
+@pytest.mark.parametrize("port", ["budgets", "idempotency"])
+async def test_what_no_port_may_say_leaves_a_journal_that_can_be_read(port: str) -> None:
+    """It counts as a port that does not answer: nothing is done, and why is told in words."""
+    done: list[int] = []
+
+    @tool(key=lambda _: "k")
+    async def pay() -> None:
+        """Pay."""
+        done.append(1)
+
+    odd = OddPort(object())
+    ports = Ports(model=ScriptedModel([call("pay"), text("done")]), idempotency=MemoryIdempotency())
+    outcome = await told(using(pay), replace(ports, **{port: odd}))  # type: ignore[arg-type]
+
+    assert [] == done
+    if port == "budgets":
+        assert isinstance(outcome, Suspended)
+        assert ("budget", "unavailable") == (outcome.reason, outcome.detail)
+    else:
+        assert [True] == [is_error for _, is_error in results(outcome)]
+
+
+@pytest.mark.promise("T-07")
+async def test_what_a_policy_cannot_enforce_is_named_in_whatever_it_is_named() -> None:
+    """A policy that gives its limitations as something else than text refuses all the same."""
+
+    @tool(policy=["network"])
+    async def fetch() -> None:
+        """Fetch."""
+
+    with pytest.raises(UnusablePorts, match=r"fetch.*7"):
+        await run_agent(using(fetch), "go", Ports(model=ScriptedModel([]), policy=OddPort(7)))
