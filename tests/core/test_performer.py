@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 
 import pytest
+from attrs import evolve as replace
 
 from turnwright import AgentDefinition, Completed, ModelError, Outcome, Ports, Suspended, resume_agent, run_agent, tool
 from turnwright.errors import PortError
@@ -185,7 +186,7 @@ class _DeafBudgets:
 
 
 async def test_a_result_that_was_paid_for_is_recorded_whatever_its_bill() -> None:
-    """A budget port that fails to settle costs neither the answer nor the effect."""
+    """A budget port that fails to settle costs neither the answer nor the effect; the run waits for it."""
     runs = 0
 
     @tool
@@ -195,11 +196,15 @@ async def test_a_result_that_was_paid_for_is_recorded_whatever_its_bill() -> Non
         return "paid"
 
     ports = Ports(model=ScriptedModel([call("pay"), text("done")]), budgets=_DeafBudgets())
-    outcome = await run_agent(agent(pay), "go", ports)
+    waiting = await run_agent(agent(pay), "go", ports, run_id="r1")
 
-    assert isinstance(outcome, Completed)
+    ended = await run_agent(agent(pay), "go", replace(ports, budgets=None), run_id="r1")
+
+    assert isinstance(waiting, Suspended)
+    assert "budget" == waiting.reason
+    assert isinstance(ended, Completed)
+    assert 2 == ended.usage.requests
     assert 1 == runs
-    assert 2 == outcome.usage.requests
 
 
 async def test_the_progress_of_a_plain_function_is_told_in_the_thread_of_the_loop() -> None:
