@@ -23,6 +23,9 @@ Content: TypeAlias = Literal["keep", "drop", "sealed"]
 
 Row: TypeAlias = tuple[object, ...]
 
+SEALED: Final = "sealed:"
+"""How a sealed digest begins."""
+
 KINDS: Final = {fact.__name__: kind for fact, kind in EVIDENCE_KINDS.items()}
 
 
@@ -103,37 +106,51 @@ class Kept:
 
 
 class KeptResults:
-    """What becomes of the results of keys, sealed where there is a *cipher*, and what a row of a key says."""
+    """What becomes of the results of keys and of their digests, and what a row of a key says.
+
+    Where there is a *cipher*, both are sealed: the digest of a short argument can be guessed.
+    """
 
     def __init__(self, cipher: Cipher | None) -> None:
         self._cipher = cipher
 
+    def digest(self, namespace: str, key: str, digest: str) -> str:
+        """The digest of the arguments as it is kept."""
+        if self._cipher is None:
+            return digest
+        return SEALED + self._cipher.seal(digest.encode(), _bound("digest", namespace, key)).hex()
+
     def result(self, namespace: str, key: str, result: object) -> bytes:
         """A result as it is kept."""
         kept = encode(result)  # type: ignore[arg-type]
-        return kept if self._cipher is None else self._cipher.seal(kept, _bound_key(namespace, key))
+        return kept if self._cipher is None else self._cipher.seal(kept, _bound("result", namespace, key))
 
     def begun(self, namespace: str, key: str, digest: str, row: tuple[str, str, bytes | None]) -> Begun:
         """What a key that was begun before says to whoever begins it again with arguments of *digest*."""
         known, state, result = row
+        if self._cipher is not None:
+            known = self._cipher.open(_unhexed(known), _bound("digest", namespace, key)).decode()
+        elif known.startswith(SEALED):
+            raise PortError(f"key {key!r} is sealed, and this store has no cipher; give it the one that sealed the key")
         if known != digest:
             return Mismatch()
         if state != "committed" or result is None:
             return InFlight()
         if self._cipher is not None:
-            result = self._cipher.open(result, _bound_key(namespace, key))
-        elif _looks_sealed(result):
-            raise PortError(f"the result of key {key!r} is sealed, and this store has no cipher; give it the ring")
+            result = self._cipher.open(result, _bound("result", namespace, key))
         return Committed(decode(result))
 
 
-def _bound_key(namespace: str, key: str) -> bytes:
-    return msgspec.json.encode(("idempotency", namespace, key))
+def _bound(what: str, namespace: str, key: str) -> bytes:
+    return msgspec.json.encode(("idempotency", what, namespace, key))
 
 
-def _looks_sealed(body: bytes) -> bool:
-    """Whether *body* begins as no JSON does."""
-    return body[:1] < b" "
+def _unhexed(text: str) -> bytes:
+    """The bytes of a sealed digest; none where it is no such thing, which no cipher opens."""
+    try:
+        return bytes.fromhex(text.removeprefix(SEALED)) if text.startswith(SEALED) else b""
+    except ValueError:
+        return b""
 
 
 def item_of(row: Row) -> Item:

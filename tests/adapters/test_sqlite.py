@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
+from hashlib import sha256
 from pathlib import Path
 from typing import TextIO
 
@@ -35,7 +36,7 @@ from turnwright.evidence import verify
 from turnwright.facts import RunCompleted
 from turnwright.inbox import Cancel, Steer
 from turnwright.messages import UserMessage
-from turnwright.ports import Appended, Busy, Committed, Lease, Reserved
+from turnwright.ports import Appended, Busy, Committed, Lease, Mismatch, Reserved
 from turnwright.testing import ScriptedModel, call, text
 from turnwright_adapters.carried import CarriedContent
 from turnwright_adapters.sealed import AesGcmCipher, new_key
@@ -108,6 +109,8 @@ async def test_the_file_is_as_durable_as_it_says(tmp_path: Path) -> None:
             assert [("wal",)] == look.execute("PRAGMA journal_mode").fetchall()
             assert [(len(MIGRATIONS),)] == look.execute("PRAGMA user_version").fetchall()
             assert b"twrt" == look.execute("PRAGMA application_id").fetchone()[0].to_bytes(4, "big")
+        for pragma in ("fullfsync", "checkpoint_fullfsync"):  # what a sync is on macOS
+            assert (1,) == await state._write(lambda own, said=pragma: own.execute(f"PRAGMA {said}").fetchone())
             ours = look.execute("SELECT name, strict FROM pragma_table_list WHERE name NOT LIKE 'sqlite_%'").fetchall()
     assert {"runs", "journal", "inbox", "accounts", "reservations", "idempotency"} == {name for name, _ in ours}
     assert {1} == {strict for _, strict in ours}
@@ -718,22 +721,28 @@ async def test_a_continuation_that_was_changed_is_refused(tmp_path: Path) -> Non
 
 @pytest.mark.promise("N-04")
 async def test_sealed_content_is_unreadable_in_the_file(tmp_path: Path) -> None:
-    """Journal, inbox and results of keys are sealed; evidence is not, as it has no content."""
+    """Journal, inbox, and results and digests of keys are sealed; evidence is not, as it has no content."""
+    guessable = sha256(CANARY.encode()).hexdigest()
     path, cipher = tmp_path / "runs.db", AesGcmCipher({"k": new_key()}, current="k")
     author = Author()
     async with SqliteState(path, cipher=cipher) as state, SqliteIdempotency(path, cipher=cipher) as keys:
         await opened(state, author, said=CANARY)
         await state.append("r1", 1, 1, "a-2", author.turn(CANARY))
         await state.post("r1", Steer(UserMessage(CANARY)))
-        await keys.begin("acme/pay", "k", "d")
+        await keys.begin("acme/pay", "k", guessable)
         await keys.commit("acme/pay", "k", CANARY)
 
         assert CANARY.encode() not in everything_in(tmp_path)
+        assert guessable.encode() not in everything_in(tmp_path)
         assert told(author.entries) == told(await state.load("r1"))
-        assert Committed(CANARY) == await keys.begin("acme/pay", "k", "d")
+        assert Committed(CANARY) == await keys.begin("acme/pay", "k", guessable)
+        assert Mismatch() == await keys.begin("acme/pay", "k", "f" * 64)
         async with SqliteIdempotency(path) as stranger:
             with pytest.raises(PortError, match="'k' is sealed, and this store has no cipher"):
-                await stranger.begin("acme/pay", "k", "d")
+                await stranger.begin("acme/pay", "k", guessable)
+            await stranger.begin("acme/pay", "plain", guessable)
+        with pytest.raises(PortError, match="plaintext is refused"):
+            await keys.begin("acme/pay", "plain", guessable)
 
 
 @pytest.mark.promise("N-04")

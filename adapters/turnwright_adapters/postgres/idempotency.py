@@ -33,7 +33,7 @@ FORGET: Final = "DELETE FROM idempotency WHERE namespace = %s AND key = %s AND s
 
 
 class PostgresIdempotency(OnServer):
-    """Keys in a Postgres schema, which may be that of the runs. With *cipher*, results are sealed."""
+    """Keys in a Postgres schema, which may be that of the runs. With *cipher*, results and digests are sealed."""
 
     def __init__(
         self,
@@ -49,11 +49,12 @@ class PostgresIdempotency(OnServer):
 
     async def begin(self, namespace: str, key: str, digest: str) -> Begun:
         """Reserve the key; see `Idempotency.begin`. A cancelled call does not keep what it took."""
+        kept = self._results.digest(namespace, key, digest)
 
         def begin(connection: Connection) -> Begun:
             row = None
             while row is None:  # as often as another one gives it back between our two looks
-                if connection.execute(RESERVE, (namespace, key, digest)).rowcount:
+                if connection.execute(RESERVE, (namespace, key, kept)).rowcount:
                     return Fresh()
                 row = connection.execute(FIND, (namespace, key), binary=True).fetchone()
             return self._results.begun(namespace, key, digest, row)

@@ -3,6 +3,11 @@
 Rule: whether a run may be taken or written to is decided by the statement that does it, by what the row holds at that
 moment; nothing is remembered between two calls. One that did nothing is asked why afterwards, and done again if there
 is no reason any more.
+
+Words are found by looking: at every boundary of a run, and each second while a slow effect of it works. Looks of many
+runs go as one statement. NOTIFY could be a hint and no more, as it is lost with its connection, so the looking would
+stay; and it would need a connection of every process that does nothing but listen, listens anew after each loss, and
+has no pooler between. All that it would gain is that a `cancel` reaches a slow tool half a second earlier.
 """
 
 from __future__ import annotations

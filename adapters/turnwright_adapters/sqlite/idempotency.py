@@ -27,7 +27,7 @@ DOUBT: Final = "UPDATE idempotency SET state = 'unknown' WHERE namespace = ? AND
 
 
 class SqliteIdempotency(OnFile):
-    """Keys in a SQLite file, which may be that of the runs. With *cipher*, results are sealed."""
+    """Keys in a SQLite file, which may be that of the runs. With *cipher*, results and digests are sealed."""
 
     def __init__(self, path: str | os.PathLike[str], *, cipher: Cipher | None = None) -> None:
         super().__init__(path)
@@ -35,11 +35,12 @@ class SqliteIdempotency(OnFile):
 
     async def begin(self, namespace: str, key: str, digest: str) -> Begun:
         """Reserve the key; see `Idempotency.begin`. A cancelled call does not keep what it took."""
+        kept = self._results.digest(namespace, key, digest)
 
         def begin(connection: Connection) -> Begun:
             row = connection.execute(FIND, (namespace, key)).fetchone()
             if row is None:
-                connection.execute(RESERVE, (namespace, key, digest))
+                connection.execute(RESERVE, (namespace, key, kept))
                 return Fresh()
             return self._results.begun(namespace, key, digest, row)
 
