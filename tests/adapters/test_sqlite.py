@@ -109,9 +109,9 @@ async def test_the_file_is_as_durable_as_it_says(tmp_path: Path) -> None:
             assert [("wal",)] == look.execute("PRAGMA journal_mode").fetchall()
             assert [(len(MIGRATIONS),)] == look.execute("PRAGMA user_version").fetchall()
             assert b"twrt" == look.execute("PRAGMA application_id").fetchone()[0].to_bytes(4, "big")
+            ours = look.execute("SELECT name, strict FROM pragma_table_list WHERE name NOT LIKE 'sqlite_%'").fetchall()
         for pragma in ("fullfsync", "checkpoint_fullfsync"):  # what a sync is on macOS
             assert (1,) == await state._write(lambda own, said=pragma: own.execute(f"PRAGMA {said}").fetchone())
-            ours = look.execute("SELECT name, strict FROM pragma_table_list WHERE name NOT LIKE 'sqlite_%'").fetchall()
     assert {"runs", "journal", "inbox", "accounts", "reservations", "idempotency"} == {name for name, _ in ours}
     assert {1} == {strict for _, strict in ours}
     assert 0o600 == (tmp_path / "runs.db").stat().st_mode & 0o777
