@@ -144,6 +144,8 @@ class LocalEnvironment:
     def _place(self, path: str) -> Path:
         """Return where *path* leads to, links followed. PortError if that is not below the root."""
         try:
+            if b"\0" in os.fsencode(path):
+                raise ValueError("NUL")  # behind a circle of links, nobody else would look
             place = Path(os.path.realpath(self._root / path))
         except (OSError, ValueError) as error:
             raise PortError(f"{path!r:.200} is no path") from error

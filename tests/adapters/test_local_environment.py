@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
 from turnwright.environment import SHOWN_BYTES, SHOWN_LINES, Entry, Environment
 from turnwright.errors import PortError
@@ -170,6 +172,49 @@ async def test_a_private_file_is_private_while_it_is_written(tmp_path: Path, mon
 
     assert [0o600] == modes
     assert 0o600 == mode_of(tmp_path / "key")
+
+
+PIECES = st.sampled_from(
+    ["..", ".", "", "a", "b", "out", "in", "loop", "up", "far", "~", "a\0", "\udc80", "\ud800", "x" * 300]
+)
+PATHS = st.lists(PIECES, max_size=6).map("/".join)
+
+
+def a_tree_with_ways_out(place: Path) -> tuple[Path, Path]:
+    """A root with links that lead into it, out of it, and round in a circle; and what lies beside it."""
+    root, outside = place / "root", place / "theirs"
+    (root / "a" / "b").mkdir(parents=True)
+    outside.mkdir()
+    (outside / "a").write_bytes(b"secret")
+    for link, to in {"out": outside, "in": "a/b", "loop": "loop", "up": "..", "far": "a/../out/a"}.items():
+        (root / link).symlink_to(to)
+        (root / "a" / link).symlink_to(to)
+    return root, outside
+
+
+@pytest.mark.promise("I-08")
+@given(st.lists(st.tuples(st.sampled_from(["read", "write", "edit", "entries"]), PATHS), min_size=1, max_size=8))
+@settings(max_examples=150)
+async def test_whatever_a_path_is_made_of_nothing_outside_is_read_or_changed(asked: Sequence[tuple[str, str]]) -> None:
+    """Dots, links, links of links, circles, and what is no path: it works below the root, or it is a PortError."""
+    with tempfile.TemporaryDirectory() as place:
+        root, outside = a_tree_with_ways_out(Path(place))
+        async with LocalEnvironment(root) as local:
+            for what, path in asked:
+                with suppress(PortError):
+                    match what:
+                        case "read":
+                            assert b"secret" != await local.read(path)
+                        case "write":
+                            await local.write(path, b"ours")
+                        case "edit":
+                            await local.edit(path, lambda text: text + b"!")
+                        case _:
+                            assert "theirs" not in [each.name for each in await local.entries(path)]
+
+        assert ["root", "theirs"] == names(place)
+        assert ["a"] == names(outside)
+        assert b"secret" == (outside / "a").read_bytes()
 
 
 async def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
