@@ -106,11 +106,10 @@ async def test_a_journal_cut_after_any_append_is_gone_on_with_to_the_calm_end(
         if not doubts:
             assert ends(calm.outcome) == ends(cut.outcome)
         assert [] == repeated(sketch, before, effects)
-        if not later:
-            definition = sketch.definition(effects.append)  # type: ignore[arg-type]
-            happened = [*effects]
-            assert None is (await replay_agent(definition, RUN, given_)).divergence
-            assert happened == effects
+        happened = [*effects]
+        definition = sketch.definition(lambda context: effects.append(context.effect_id))  # noqa: B023
+        assert None is (await replay_agent(definition, RUN, given_)).divergence
+        assert happened == effects
     event(type(calm.outcome).__name__)
 
 
