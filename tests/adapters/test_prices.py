@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from attrs import evolve as replace
+from genai_prices.data_snapshot import get_snapshot
 from hypothesis import given, strategies as st
 
 from turnwright import AgentDefinition, Completed, Ports, Suspended, run_agent, tool
@@ -17,7 +18,8 @@ from turnwright.gateway import Gateway, Route
 from turnwright.memory import FixedClock, MemoryBudgets
 from turnwright.messages import AssistantMessage, ToolCall, Usage
 from turnwright.testing import ScriptedModel
-from turnwright_adapters.model_table import Bill, ModelCard, ModelTable, Price, bill, read_litellm
+from turnwright_adapters.gemini import GeminiModel
+from turnwright_adapters.model_table import Bill, ModelCard, ModelTable, Price, bill, read_litellm, read_models_dev
 from turnwright_contracts import PricesSuite
 
 MINE = "vllm:mine"
@@ -144,6 +146,97 @@ def test_a_table_of_litellm_can_be_read(tmp_path: Path) -> None:
         "gemini:pro": known,
         "xai:free": ModelCard(modalities=["text"]),
     } == read_litellm(file)
+
+
+def test_a_table_of_models_dev_can_be_read(tmp_path: Path) -> None:
+    """Names, modalities and levels of thought become ours; what it does not say is not known."""
+    cost = {"input": 2, "output": 12.5, "cache_read": 0.2}
+    effort = {"type": "effort", "values": ["high", "none", "low", None, "ultra"]}
+    thinker = {
+        "id": "thinker",
+        "reasoning": True,
+        "reasoning_options": [{"type": "toggle"}, effort],
+        "modalities": {"input": ["text", "image", "pdf"], "output": ["text"]},
+        "limit": {"context": 400_000, "output": 128_000},
+        "cost": cost,
+    }
+    flash = {"id": "flash", "reasoning": False, "cost": cost | {"context_over_200k": {"input": 4, "output": 20}}}
+    claude = {"id": "claude", "reasoning": True, "reasoning_options": [effort]}
+    file = tmp_path / "api.json"
+    providers = {"openai": [thinker], "google": [flash], "anthropic": [claude], "somebody": [thinker]}
+    file.write_text(
+        json.dumps({name: {"id": name, "models": {m["id"]: m for m in models}} for name, models in providers.items()})
+    )
+
+    cards = read_models_dev(file)
+
+    levels = {"off": "none", "low": "low", "high": "high"}
+    assert {
+        "openai:thinker": ModelCard(400_000, 128_000, ["text", "image", "file"], levels, Price(2.0, 12.5, 0.2)),
+        "gemini:flash": ModelCard(thinking={}),
+        "anthropic:claude": ModelCard(),
+    } == cards
+    assert ["off", "low", "high"] == list(cards["openai:thinker"].thinking or ())
+    table = ModelTable(cards, data=False)
+    assert cards["openai:thinker"] == table.card("openai-responses:thinker")
+
+
+@pytest.mark.parametrize("read", [read_models_dev, read_litellm])
+def test_a_file_of_cards_is_what_an_adapter_takes(read: Callable[[Path], dict[str, ModelCard]], tmp_path: Path) -> None:
+    """Modalities and thinking go in as they are; junk in a file is what is not known."""
+    file = tmp_path / "models.json"
+    model = {"modalities": {"input": ["text", "video", "audio", "pdf"]}, "reasoning": False, "cost": [], "limit": 7}
+    signs = dict.fromkeys(
+        ["supports_vision", "supports_audio_input", "supports_pdf_input", "supports_video_input"], True
+    )
+    entry = {"models": {"m": model, "n": None, "o": {}}, "litellm_provider": "gemini", "mode": "chat", **signs}
+    file.write_text(json.dumps({"google": entry, "openai": {"models": []}}))
+
+    for card in read(file).values():
+        GeminiModel("m", modalities=card.modalities, thinking=card.thinking)
+        assert None is card.price
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("openai:gpt-5-mni", ["openai:gpt-5-mini"]),
+        ("openai:gpt-5mini", ["openai:gpt-5-mini"]),
+        ("openai:gtp-5", ["openai:gpt-5"]),
+        ("openai-responses:gpt-5-mni", ["openai-responses:gpt-5-mini"]),
+        ("anthropic:claude-sonet-4-5", ["anthropic:claude-sonnet-4-5"]),
+        ("gemini:gemini-2.5-falsh", ["gemini:gemini-2.5-flash"]),
+        ("vllm:mien", ["vllm:mine"]),
+        ("vllm:mine", []),
+        ("openai:gpt-5-mini", []),
+        ("openai:gpt-4.1-mini-2025-04-14", []),
+        ("openai:gpt-5.97-mini", []),
+        ("openai:gpt-97", []),
+        ("openai:gpt-5-vega", []),
+        ("anthropic:claude-sonnet-97-20991231", []),
+        ("openai:ft:gpt-4o-mini:team::abc", []),
+        ("ollama:gpt-5-mni", []),
+    ],
+)
+def test_a_misspelling_is_told_from_a_model_that_is_newer_than_the_table(name: str, meant: list[str]) -> None:
+    """Another version or another word is no misspelling, nor is anything of a server that has no list."""
+    table = ModelTable({"vllm:mine": ModelCard()})
+
+    assert meant == table.meant(name)
+
+
+LISTS = {"gemini": "google", "xai": "x-ai"}
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "gemini", "groq", "mistral", "xai", "deepseek"])
+def test_no_model_of_the_list_is_a_misspelling_of_another(provider: str) -> None:
+    """So a list without its newest models would have called none of them one."""
+    listed = get_snapshot().find_provider(None, LISTS.get(provider, provider), None).models
+    cards = {f"{provider}:{model.id}": ModelCard() for model in listed}
+
+    for name in cards:
+        older = ModelTable({each: card for each, card in cards.items() if each != name}, data=False)
+        assert [] == older.meant(name)
 
 
 def test_a_bill_says_how_many_have_no_price() -> None:
