@@ -303,6 +303,27 @@ async def test_a_call_that_cannot_be_made_is_an_error_and_the_run_goes_on(where:
 
 
 @pytest.mark.promise("P-06")
+async def test_who_empties_the_transcript_while_tools_run_loses_no_result() -> None:
+    """The hooks after them see the answer that they belong to; a change counts from the next prompt on."""
+    seen: list[AssistantMessage] = []
+
+    @tool(replay="safe")
+    async def clear() -> str:
+        """Clear."""
+        agent.state.messages = []
+        return "cleared"
+
+    def after(context: ToolCallContext, output: ToolOutput, signal: Signal) -> None:
+        seen.append(context.message)
+
+    agent = Agent(ScriptedModel([[call("clear"), call("clear")], text("done")]), tools=[clear], after_tool_call=after)
+    await agent.prompt("go")
+
+    assert [2, 2] == [len(each.calls) for each in seen]
+    assert [(False, "cleared")] == [*{(each.is_error, each.text) for each in results(agent)}]
+
+
+@pytest.mark.promise("P-06")
 @pytest.mark.parametrize(("n", "entered"), [(7, [7]), ("x", [])])
 async def test_arguments_that_a_hook_replaces_are_validated_again(n: object, entered: list[int]) -> None:
     """A20 as decided in section 7: the hook gives other arguments, and these are held to the schema as well."""

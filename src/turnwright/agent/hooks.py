@@ -70,7 +70,11 @@ class TurnContext:
 
 @frozen
 class NextTurn:
-    """What the rest of the run does otherwise; None keeps what is."""
+    """What the rest of the run does otherwise; None keeps what is.
+
+    No journal holds it: a run that is taken up in another process is as the agent there was made, until the hook is
+    asked again at its next boundary.
+    """
 
     model: Model | None = None
     system_prompt: str | None = None

@@ -29,9 +29,9 @@ class AgentState:
         self.system_prompt = system_prompt
         self.thinking_level = thinking_level
         self.tools = tools
-        self.messages = messages
         self.is_streaming = False
         """Whether the agent works; until every listener has heard of the end."""
+        self.messages = messages
         self.pending_tool_calls: frozenset[str] = frozenset()
         """The ids of the calls that run. Each change makes a new set."""
         self.error_message: str | None = None
@@ -55,6 +55,8 @@ class AgentState:
     @messages.setter
     def messages(self, messages: Sequence[Message]) -> None:
         self._messages = [*messages]
+        if not self.is_streaming:
+            self._answer: AssistantMessage | None = None
 
     @property
     def streaming_message(self) -> Message | None:
@@ -63,7 +65,9 @@ class AgentState:
 
     @property
     def last_answer(self) -> AssistantMessage | None:
-        """The newest message of the model."""
+        """The newest message of the model, also where somebody took it out of the transcript while its tools run."""
+        if self._answer is not None:
+            return self._answer
         return next((each for each in reversed(self._messages) if isinstance(each, AssistantMessage)), None)
 
     def streams(self, message: Callable[[], Message | None] | None) -> None:
@@ -73,10 +77,13 @@ class AgentState:
     def append(self, message: Message) -> None:
         """A message is complete."""
         self._messages.append(message)
+        if isinstance(message, AssistantMessage):
+            self._answer = message
 
     def forget(self) -> None:
         """Forget what was said and what went wrong."""
         self._messages = []
+        self._answer = None
         self.error_message = None
         self._streaming = None
         self.pending_tool_calls = frozenset()
