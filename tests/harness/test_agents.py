@@ -11,7 +11,7 @@ from attrs import frozen
 from hypothesis import given, strategies as st
 
 from tests.harness.playing import heard, of, play
-from turnwright import MemoryState
+from turnwright import MemoryState, Ports, run_agent
 from turnwright.errors import DefinitionError, InvalidValue, RunBusy, TurnwrightError
 from turnwright.harness import (
     PROGRESS_STAGES,
@@ -580,3 +580,12 @@ async def test_a_turn_whose_reader_is_cancelled_twice_may_be_said_again() -> Non
         await asyncio.sleep(0)
 
     assert events[-1].type in ("done", "error")
+
+
+async def test_a_definition_outside_a_turn_says_what_to_use() -> None:
+    """Its tools have no session, no services and nobody to tell."""
+    agent = calling(lambda: "r")
+
+    outcome = await run_agent(agent.definition, "q", Ports(script_client([{"tool_use": [{"name": "look"}]}, "ok"])))
+
+    assert "is no turn of agent 'agent': use send(), not its definition" in outcome.transcript[2].text

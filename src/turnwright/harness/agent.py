@@ -387,7 +387,7 @@ class ComposedAgent(Generic[ServicesT]):
 
     def _compile(self, offered: Sequence[AnyTool | Resource]) -> AgentDefinition[str, str]:
         def of_run(run_id: str) -> TurnContext[object]:
-            return self._turns[run_id].context
+            return self._turn(run_id).context
 
         parts = (*self._declared, *offered)
         attached = [each for each in parts if isinstance(each, Resource) and each.mode == "attach"]
@@ -408,6 +408,11 @@ class ComposedAgent(Generic[ServicesT]):
             limits=self._limits,
         )
 
+    def _turn(self, run_id: str) -> Turn:
+        if run_id not in self._turns:
+            raise TurnwrightError(f"run {run_id!r} is no turn of agent {self.name!r}: use send(), not its definition")
+        return self._turns[run_id]
+
     def _tool(self, part: AnyTool | Resource) -> Tool[..., object] | Callable[..., object]:
         if isinstance(part, Resource):
             part = reader(part)
@@ -415,7 +420,7 @@ class ComposedAgent(Generic[ServicesT]):
 
     def _of_call(self, call: ToolContext) -> TurnContext[object]:
         """The context of one call: what it asks to be remembered is told after its result."""
-        turn = self._turns[call.run_id]
+        turn = self._turn(call.run_id)
         of = turn.context
         return TurnContext(
             *(of.session, of.services, of.signal),
