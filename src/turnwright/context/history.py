@@ -111,8 +111,8 @@ def paired(messages: Iterable[Message], *, apart: bool = False) -> Iterator[Mess
                     continue
                 ids = [call.id for call in calls]
                 if len(ids) > 1 or apart:
-                    ids = _distinct_ids(ids, taken if apart else {})
-                    yield _with_ids(message, calls, ids)
+                    given, ids = ids, _distinct_ids(ids, taken if apart else {})
+                    yield message if ids == given else _renamed(message, tuple(ids))
                 else:
                     yield message
                 waiting = [*zip(calls, ids, strict=True)]
@@ -135,12 +135,6 @@ def _closed(waiting: Sequence[tuple[ToolCall, str]], early: Mapping[str, list[To
         found = early.get(call.id)
         result = found.pop(0) if found else ToolMessage(call.id, call.name, (Text(LOST_RESULT),))
         yield result if id == call.id else _renamed(result, (id,))
-
-
-def _with_ids(message: AssistantMessage, calls: Sequence[ToolCall], ids: Sequence[str]) -> Message:
-    if all([call.id == id for call, id in zip(calls, ids, strict=True)]):
-        return message
-    return _renamed(message, tuple(ids))
 
 
 def _renamed(message: AssistantMessage | ToolMessage, ids: tuple[str, ...]) -> Message:
@@ -169,12 +163,14 @@ def _distinct_ids(given: Sequence[str], taken: dict[str, int]) -> list[str]:
     """Return *given*, a number added to each that is *taken*. They are taken then, and tell the next number to try."""
     ids: list[str] = []
     for place, id in enumerate(given):
-        distinct, number = id, max(place, taken.get(id, 0))
-        while distinct in taken:
-            distinct = f"{id}_{number}"
-            number += 1
+        distinct = id
+        if id in taken:
+            number = max(place, taken[id])
+            while distinct in taken:
+                distinct = f"{id}_{number}"
+                number += 1
+            taken[id] = number
         taken[distinct] = 0
-        taken[id] = number if distinct != id else 0
         ids.append(distinct)
     return ids
 
