@@ -22,7 +22,9 @@ CANARY = "kanarienvogel"
 @given(sketches(), weathers())
 @settings(max_examples=60)
 async def test_evidence_is_the_projection_of_the_journal(sketch: Sketch, weather: Weather) -> None:
-    """One item a fact, in order; the outcome's head is that of the chain, and all of it follows from the facts."""
+    """One item a fact, in order; the outcome's head is that of the chain, all of it follows from the facts, and what
+    was used is in it, also by attempts that failed.
+    """
     played = await play(sketch, weather=weather)
 
     evidence = await played.ports.state.evidence(RUN)
@@ -30,6 +32,11 @@ async def test_evidence_is_the_projection_of_the_journal(sketch: Sketch, weather
 
     assert played.outcome.evidence_head == verify(evidence)
     assert len(await played.ports.state.load(RUN)) == len(evidence)
+    used = played.outcome.usage
+    assert (used.input_tokens, used.output_tokens) == (
+        sum([each.input_tokens for each in evidence]),
+        sum([each.output_tokens for each in evidence]),
+    )
     assert None is replayed.divergence
 
 
