@@ -10,11 +10,13 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import LiteralString
 
 import psycopg
 import pytest
 from attrs import frozen
 from hypothesis import given, settings, strategies as st
+from psycopg.abc import Params
 from psycopg.sql import SQL, Identifier
 
 from tests.postgres import PASSWORD, conninfo, schema_of, serving
@@ -25,7 +27,7 @@ from turnwright.inbox import Cancel, Steer
 from turnwright.messages import UserMessage
 from turnwright.ports import Append, Appended, Busy, Committed, Conflict, Fenced, InFlight, Lease, Reserved
 from turnwright.testing import ScriptedModel, call, text
-from turnwright_adapters.postgres import PostgresBudgets, PostgresIdempotency, PostgresState
+from turnwright_adapters.postgres import PostgresBudgets, PostgresIdempotency, PostgresState, state as postgres_state
 from turnwright_adapters.postgres.schema import MIGRATIONS
 from turnwright_adapters.sealed import AesGcmCipher, new_key
 from turnwright_contracts import Author, told
@@ -375,14 +377,14 @@ async def test_the_clock_of_the_store_is_never_set_back(tmp_path: Path) -> None:
 
 @pytest.fixture
 async def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Held]:
-    """A store whose appends queue up behind one to run `r0`, until they are let go."""
+    """A store whose appends queue up behind one to run `r0`, while somebody has locked the journal."""
     monkeypatch.setattr("turnwright_adapters.postgres.database.WAIT_SECONDS", 1.0)
     async with state_at(tmp_path) as state:
         authors = [Author(f"r{number}") for number in range(20)]
         for author in authors:
             await opened(state, author)
         with raw(tmp_path) as meddle, raw() as look:
-            meddle.execute("BEGIN; SELECT FROM runs WHERE run_id = 'r0' FOR UPDATE")
+            meddle.execute("BEGIN; LOCK TABLE journal IN EXCLUSIVE MODE")
             first = asyncio.ensure_future(state.append("r0", 1, 1, "a-2", authors[0].turn()))
             await asyncio.to_thread(somebody_waits, look)
             yield Held(state, authors, first, meddle)
@@ -452,6 +454,23 @@ async def test_of_appends_that_go_together_only_the_culprit_fails(held: Held) ->
     assert 1 == len(await held.state.load("r2"))
 
 
+async def test_a_run_that_somebody_holds_up_holds_up_no_other(tmp_path: Path) -> None:
+    """Its own append waits, by itself, and is made when it can be."""
+    async with state_at(tmp_path) as state:
+        authors = [Author(f"r{number}") for number in range(3)]
+        for author in authors:
+            await opened(state, author)
+        with raw(tmp_path) as meddle, raw() as look:
+            meddle.execute("BEGIN; SELECT FROM runs WHERE run_id = 'r0' FOR UPDATE")
+            appends = [asyncio.ensure_future(state.append(each.run_id, 1, 1, "a-2", each.turn())) for each in authors]
+            others = await asyncio.gather(*appends[1:])
+            await asyncio.to_thread(somebody_waits, look)
+            waits = not appends[0].done()
+            meddle.execute("COMMIT")
+
+            assert (True, {Appended(len(authors[0].entries))}) == (waits, {*others, await appends[0]})
+
+
 async def test_what_queued_up_is_done_before_the_end(held: Held) -> None:
     """A store that is closed while appends wait makes them all."""
     appends = [held.append(author) for author in held.authors[1:]]
@@ -462,6 +481,33 @@ async def test_what_queued_up_is_done_before_the_end(held: Held) -> None:
     await closing
 
     assert {Appended} == {type(answer) for answer in await asyncio.gather(held.first, *appends)}
+
+
+STATEMENTS = (
+    (postgres_state.APPEND, {"said": b"[]", "bodies": b""}),
+    (postgres_state.APPEND_ALONE, {"said": b"[]", "bodies": b""}),
+    (postgres_state.READ_INBOXES, (b"[]",)),
+    (postgres_state.READ_JOURNAL, ("", "r1", 0)),
+    (postgres_state.READ_EVIDENCE, ("", "r1", 0)),
+    (postgres_state.TAKE, {"tenant": "", "run_id": "r1", "holder": "a", "seconds": 1.0}),
+    (postgres_state.RENEW, {"tenant": "", "run_id": "r1", "epoch": 1, "seconds": 1.0}),
+)
+
+
+@pytest.mark.parametrize(("statement", "values"), STATEMENTS)
+async def test_no_statement_reads_more_rows_than_it_is_about(
+    tmp_path: Path, statement: LiteralString, values: Params
+) -> None:
+    """Its plan holds while a table grows, also one that was made when the table was empty."""
+
+    def explained(connection: psycopg.Connection) -> str:
+        return "\n".join([line for (line,) in connection.execute("EXPLAIN " + statement, values).fetchall()])
+
+    async with state_at(tmp_path) as state:
+        plan = await state._ask(explained)
+
+    assert "Index" in plan
+    assert "Seq Scan" not in plan
 
 
 async def test_threads_with_nothing_to_do_hang_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,12 +36,20 @@ from turnwright_adapters._orders import Order, tell
 from turnwright_adapters.postgres.schema import migrate
 from turnwright_adapters.postgres.texts import speak_text
 
-__all__ = ["OnServer"]
+__all__ = ["Alone", "OnServer"]
 
 T = TypeVar("T")
 P = TypeVar("P")
 
-Together: TypeAlias = Callable[[Connection, Sequence[P]], Sequence[T | Exception]]
+
+@frozen
+class Alone:
+    """Says of one of many that *work* is to be done for it alone, since that may take its time."""
+
+    work: Callable[[Connection], object]
+
+
+Together: TypeAlias = Callable[[Connection, Sequence[P]], Sequence[T | Alone | Exception]]
 """Work that is done for many at once. It may be repeated: what was done already is answered as it was then."""
 
 WAIT_SECONDS: Final = 10.0
@@ -68,6 +76,9 @@ SELECT set_config('search_path', quote_ident(%(schema)s), false),
        set_config('lock_timeout', %(wait)s, false),
        set_config('statement_timeout', %(statement)s, false),
        set_config('idle_in_transaction_session_timeout', %(wait)s, false),
+       -- Every statement finds its rows by an index; a plan that was made while there were few would read them all.
+       set_config('enable_seqscan', 'off', false),
+       set_config('jit', 'off', false),
        -- An acknowledged append is on the disk; a server that waits for more than its own goes on doing so.
        CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', false) END
 """
@@ -374,7 +385,7 @@ class Server:
             orders = [item] if isinstance(item, Task) else self._take_up(item)
             connection = self._do(item, orders, connection)
             self._put_down(item)
-            tell(orders)
+            tell([order for order in orders if not isinstance(order.value, Alone)])
             del item, orders  # they would keep alive whoever ordered last
         if connection is not None:
             connection.close()
@@ -411,7 +422,11 @@ class Server:
             if isinstance(item, Task):
                 self._ahead.discard(item)
                 item.ended.set()
-            elif self._waiting[item.work]:
+                return
+            for part in item.parts:
+                if isinstance(part.value, Alone):
+                    self._hand_out(Task(part.value.work, future=part.future))
+            if self._waiting[item.work]:
                 self._hand_out(Batch(item.work))
             else:
                 del self._waiting[item.work]

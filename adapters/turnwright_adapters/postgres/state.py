@@ -13,7 +13,8 @@ has no pooler between. All that it would gain is that a `cancel` reaches a slow 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from functools import partial
+from typing import Final, LiteralString
 
 from attrs import frozen
 from psycopg import Connection
@@ -26,7 +27,7 @@ from turnwright.heads import RunHead, RunStatus
 from turnwright.inbox import Word
 from turnwright.ports import Append, Appended, Busy, Cipher, Conflict, Fenced, Lease
 from turnwright_adapters._kept import Content, Kept, Row, item_of
-from turnwright_adapters.postgres.database import OnServer
+from turnwright_adapters.postgres.database import Alone, OnServer
 from turnwright_adapters.postgres.texts import escaped_json
 
 __all__ = ["PostgresState"]
@@ -79,7 +80,7 @@ DELETE FROM runs WHERE run IN (
 
 # Appends go as two values, since a parameter costs the driver as much as a value in it costs the server: all that is
 # said of them as one JSON text, and the bodies of their entries as one string of bytes, which is cut by their lengths.
-APPEND: Final = """
+APPEND_ALONE: Final = """
 WITH asked AS MATERIALIZED (
     SELECT asked.*, each AS said
     FROM jsonb_array_elements(convert_from(%(said)s, 'UTF8')::jsonb) AS each, jsonb_to_record(each) AS asked (
@@ -92,7 +93,7 @@ WITH asked AS MATERIALIZED (
                     fingerprint = coalesce(asked.fingerprint, runs.fingerprint),
                     opened_at = coalesce(asked.opened_at, runs.opened_at),
                     crashes = CASE WHEN results THEN 0 ELSE crashes END
-    FROM asked
+    FROM asked -- that are free
     WHERE runs.tenant = asked.tenant AND runs.run_id = asked.run_id AND runs.epoch = asked.epoch AND version = expected
     RETURNING run, number, expected, length, append_id, said
 ), entries AS (
@@ -110,6 +111,16 @@ WITH asked AS MATERIALIZED (
 )
 SELECT number FROM run
 """
+
+# Of those that go together none waits for a lock, so that a run that somebody holds up holds up no other.
+APPEND: Final = APPEND_ALONE.replace(
+    "FROM asked -- that are free",
+    """FROM (
+        SELECT asked.* FROM asked, LATERAL (
+            SELECT FROM runs WHERE runs.tenant = asked.tenant AND runs.run_id = asked.run_id FOR UPDATE SKIP LOCKED
+        ) AS free
+    ) AS asked""",
+)
 
 REFUSED: Final = """
 SELECT epoch, version, (SELECT max(seq) FROM journal
@@ -367,17 +378,43 @@ class PostgresState(OnServer):
         await self._ask(erase)
 
 
-def _append(connection: Connection, appends: Sequence[_Append]) -> Sequence[Append | Exception]:
-    """Make *appends*, in one statement. Of two to one run it makes one; each that was not made learns why, alone."""
-    made = _written(connection, appends)
+def _append(connection: Connection, appends: Sequence[_Append]) -> Sequence[Append | Alone | Exception]:
+    """Make *appends*, in one statement. Of two to one run it makes one; what was not made is told why."""
+    made = _written(connection, appends, APPEND)
     return [
-        Appended(each.expected + len(each.rows)) if number in made else _not_appended(connection, each)
+        Appended(each.expected + len(each.rows))
+        if number in made
+        else _refusal(connection, each) or Alone(partial(_append_alone, append=each))
         for number, each in enumerate(appends)
     ]
 
 
-def _written(connection: Connection, appends: Sequence[_Append]) -> set[int]:
-    """The numbers of those that were made."""
+def _append_alone(connection: Connection, append: _Append) -> Append:
+    """Make *append*, waiting for whoever holds its run up."""
+    while not _written(connection, [append], APPEND_ALONE):
+        refusal = _refusal(connection, append)
+        if isinstance(refusal, PortError):
+            raise refusal
+        if refusal is not None:
+            return refusal
+    return Appended(append.expected + len(append.rows))
+
+
+def _refusal(connection: Connection, append: _Append) -> Append | PortError | None:
+    """Why *append* was not made; None: there is no reason, at least not any more."""
+    found = connection.execute(REFUSED, append.asked).fetchone()
+    if found is None:
+        return PortError(f"append to unknown run {append.run_id!r}; acquire it first")
+    owner, version, written = found
+    if written is not None:
+        return Appended(written)
+    if owner != append.epoch:
+        return Fenced(owner)
+    return None if version == append.expected else Conflict(version)
+
+
+def _written(connection: Connection, appends: Sequence[_Append], statement: LiteralString) -> set[int]:
+    """The numbers of those that *statement* made."""
     said: list[object] = []
     bodies: list[bytes] = []
     start = 1
@@ -391,25 +428,8 @@ def _written(connection: Connection, appends: Sequence[_Append]) -> set[int]:
             entries.append((*tokens, start, size))
             start += size or 0
         said.append({"number": number, **each.asked, **each.said, "entries": entries})
-    written = connection.execute(APPEND, {"said": escaped_json(said), "bodies": b"".join(bodies)})
+    written = connection.execute(statement, {"said": escaped_json(said), "bodies": b"".join(bodies)})
     return {number for (number,) in written.fetchall()}
-
-
-def _not_appended(connection: Connection, append: _Append) -> Append | Exception:
-    """Why *append* was not made; where there is no reason any more, it is made."""
-    while True:
-        found = connection.execute(REFUSED, append.asked).fetchone()
-        if found is None:
-            return PortError(f"append to unknown run {append.run_id!r}; acquire it first")
-        owner, version, written = found
-        if written is not None:
-            return Appended(written)
-        if owner != append.epoch:
-            return Fenced(owner)
-        if version != append.expected:
-            return Conflict(version)
-        if _written(connection, [append]):
-            return Appended(append.expected + len(append.rows))
 
 
 def _read(connection: Connection, wanted: Sequence[tuple[str, str, int]]) -> list[list[tuple[int, bytes]]]:
