@@ -244,6 +244,19 @@ async def test_a_store_goes_on_after_the_server_hung_up(tmp_path: Path) -> None:
         assert told(author.entries) == told(await state.load("r1"))
 
 
+@pytest.mark.parametrize(("changes", "seconds"), [({}, "30"), ({"keepalives_idle": "7"}, "7")])
+async def test_a_host_that_vanished_is_noticed_within_a_bound(
+    tmp_path: Path, changes: dict[str, str], seconds: str
+) -> None:
+    """Nobody waits for ever on a connection that says nothing any more; whoever knows better says so."""
+    async with PostgresState(other(**changes), schema=schema_of(tmp_path)) as state:
+        said = await state._ask(lambda connection: connection.info.get_parameters())
+
+    assert (seconds, "10", "3", "60000") == (
+        *(said["keepalives_idle"], said["keepalives_interval"], said["keepalives_count"], said["tcp_user_timeout"]),
+    )
+
+
 async def test_a_call_waits_for_a_free_connection_within_a_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
