@@ -212,7 +212,7 @@ BREAKS: Final = (
     Break(
         "a run is not given back",
         f"{CORE}/driver.py",
-        "            await self._race.last(giving)\n",
+        "            await self._race.last(giving, self.ports.state)\n",
         "            giving.close()\n",
         f"{RECOVERY} {RUN}",
     ),
@@ -278,8 +278,8 @@ BREAKS: Final = (
     Break(
         "a budgets port that fails grants everything",
         f"{CORE}/spending.py",
-        "return held if isinstance(held, Reserved | Denied) else UNAVAILABLE",
-        "return held if isinstance(held, Reserved | Denied) else Reserved()",
+        "return held if isinstance(held, Reserved) else UNAVAILABLE",
+        "return Reserved()",
         BUDGETS,
     ),
     Break(
