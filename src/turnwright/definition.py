@@ -136,7 +136,7 @@ class Go:
 @frozen
 class Stop:
     """A boundary's word that the run rests here. Resuming it goes on: the boundary is asked again, and cannot stop it
-    before the same turn once more.
+    before the same turn once more. Where the run is about to end, it ends.
     """
 
 

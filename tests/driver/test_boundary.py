@@ -422,3 +422,11 @@ async def test_a_later_version_that_chooses_tools_by_function_is_not_asked_in_th
 
     assert isinstance(outcome, Completed)
     assert [3] == asked
+
+
+@pytest.mark.promise("P-09")
+async def test_a_boundary_that_stops_a_run_that_ends_lets_it_end() -> None:
+    """There is nothing left to rest before."""
+    outcome = await run_agent(using(boundary=lambda _: Stop()), "go", Ports(model=ScriptedModel([text("done")])))
+
+    assert isinstance(outcome, Completed)
