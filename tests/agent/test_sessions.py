@@ -109,6 +109,23 @@ async def test_what_was_queued_while_idle_and_a_reset_outlive_the_agent() -> Non
     assert (told(third), ()) == (told(last), last.queued)
 
 
+@pytest.mark.promise("P-08", "P-11")
+@pytest.mark.parametrize("name", ["chat.1", "chat.inbox", "chat.1.inbox", "chat.inbox.1"])
+async def test_no_session_is_another_ones_whatever_it_is_called(name: str) -> None:
+    """A name that looks like that of a run or of an inbox is a name; nothing is said in the wrong conversation."""
+    state = MemoryState()
+    sessions = [Agent(ScriptedModel([text("1"), text("2")]), state=state, session_id=each) for each in ("chat", name)]
+    for agent in sessions:
+        await agent.follow_up(f"queued in {agent.session_id}")
+    for agent in sessions:
+        await agent.prompt(f"said in {agent.session_id}")
+
+    for agent in sessions:
+        words = [f"user: {how} in {agent.session_id}" for how in ("said", "queued")]
+        assert [words[0], "assistant: 1", words[1], "assistant: 2"] == told(agent)
+    assert ["completed"] * 2 + ["suspended"] * 2 == sorted([each.status for each in await state.runs()])
+
+
 @pytest.mark.promise("P-11")
 @pytest.mark.case("loo-10")
 async def test_two_agents_of_one_session_do_not_mix() -> None:

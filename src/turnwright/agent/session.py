@@ -1,7 +1,8 @@
 """Where an agent's conversation lives: in the runs of its session, and in the inbox that outlives each of them.
 
-Rule: run number n of session `s` is `s.n`, and `s` itself is a run that only has an inbox, for what is queued. Nothing
-else is stored: transcript, queues and the unfinished run are read from these journals (`load`).
+Rule: run number n of session `s` is `s.n`, and `s.inbox` is a run that only has an inbox, for what is queued: no id of
+one session is an id of another, whatever they are called. Nothing else is stored: transcript, queues and the
+unfinished run are read from these journals (`load`).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Session:
 
     def __init__(self, session_id: str, ports: Ports) -> None:
         self.id = session_id
+        self._inbox = f"{session_id}.inbox"
         self._ports = ports
         self.runs = 0
         """How many runs it has had."""
@@ -75,7 +77,7 @@ class Session:
         """Queue what was ever queued and not taken back. The number of the first run that is not forgotten."""
         first = 1
         waiting: dict[str, Queued] = {}
-        for _, word in await self._ports.state.read(self.id):
+        for _, word in await self._ports.state.read(self._inbox):
             self._has_inbox = True
             match word:
                 case Steer(message, str()) if message.kind == RESET:
@@ -108,18 +110,18 @@ class Session:
         """Put *word* where it outlives this process; one of which nobody said whether it is there, once at the most."""
         if not self._has_inbox:
             with suppress(RunBusy):  # somebody else makes the same one
-                await open_inbox(definition, self._ports, self.id)
+                await open_inbox(definition, self._ports, self._inbox)
             self._has_inbox = True
         if isinstance(word, Steer) and word.message.kind == RESET:
             word = replace(word, message=replace(word.message, data=await self._count()))
         found = await self._find(word) if self._is_unsure else None
         self._is_unsure = found is None
-        self._position = found or await self._ports.state.post(self.id, word)
+        self._position = found or await self._ports.state.post(self._inbox, word)
         self._is_unsure = False
 
     async def _find(self, word: Steer | FollowUp | Withdraw) -> int | None:
         """Where *word* stands after our newest that we know of: of those with its id, the first is the next."""
-        came = await self._ports.state.read(self.id, self._position)
+        came = await self._ports.state.read(self._inbox, self._position)
         like = (type(word), word.id)
         return next((place for place, each in came if (type(each), getattr(each, "id", None)) == like), None)
 
