@@ -25,7 +25,7 @@ from turnwright.errors import MissingExtra
 from turnwright.memory import SystemClock
 from turnwright.messages import AssistantMessage, Message, Usage
 from turnwright.ports import Clock
-from turnwright_adapters._wire.common import LEVELS
+from turnwright_adapters._wire import LEVELS, MODALITIES
 
 if TYPE_CHECKING:
     from genai_prices.data_snapshot import DataSnapshot
@@ -203,13 +203,15 @@ def read_models_dev(path: str | Path) -> dict[str, ModelCard]:
             cards[f"{provider}:{model}"] = ModelCard(
                 context_window=_whole(limit.get("context")),
                 max_output=_whole(limit.get("output")),
-                modalities=["file" if each == "pdf" else str(each) for each in taken]
-                if isinstance(taken, list)
-                else None,
+                modalities=_modalities(taken) if isinstance(taken, list) else None,
                 thinking=_efforts(str(provider), _table(entry)),
                 price=_models_dev_price(_table(_table(entry).get("cost"))),
             )
     return cards
+
+
+def _modalities(taken: list[object]) -> frozenset[str]:
+    return MODALITIES & {"file" if each == "pdf" else str(each) for each in taken}
 
 
 def _models_dev_price(cost: Mapping[str, object]) -> Price | None:

@@ -156,7 +156,7 @@ def test_a_table_of_models_dev_can_be_read(tmp_path: Path) -> None:
         "id": "thinker",
         "reasoning": True,
         "reasoning_options": [{"type": "toggle"}, effort],
-        "modalities": {"input": ["text", "image", "pdf"], "output": ["text"]},
+        "modalities": {"input": ["text", "image", "pdf", "smell"], "output": ["text"]},
         "limit": {"context": 400_000, "output": 128_000},
         "cost": cost,
     }

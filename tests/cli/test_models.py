@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
 import pytest
 
 from turnwright.cli.exits import CommandError
 from turnwright.cli.models import PROVIDERS, default_model, model_of
 from turnwright.gateway import Gateway
+from turnwright_adapters._wire import HttpModel
 from turnwright_adapters.anthropic import AnthropicModel
 from turnwright_adapters.chat_completions import ChatCompletionsModel
 from turnwright_adapters.gemini import GeminiModel
@@ -19,6 +25,13 @@ ADAPTERS = {
     "responses": ResponsesModel,
 }
 EVERY_KEY = {provider.key: "k" for provider in PROVIDERS.values() if provider.key}
+
+
+def named(name: str, environ: Mapping[str, str] = EVERY_KEY) -> HttpModel:
+    """The one model of this name."""
+    model = model_of(name, environ)
+    assert isinstance(model, HttpModel)
+    return model
 
 
 @pytest.mark.parametrize(
@@ -72,3 +85,73 @@ def test_several_names_are_a_gateway() -> None:
     for names in ("openai:a,openai:a", "openai:a,", "openai:a,opnai:b"):
         with pytest.raises(CommandError, match="-m "):
             model_of(names, EVERY_KEY)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("openai:gpt-5-mni", "openai:gpt-5-mini"),
+        ("openai-responses:gpt-5-mni", "openai-responses:gpt-5-mini"),
+        ("anthropic:claude-sonet-4-5", "anthropic:claude-sonnet-4-5"),
+        ("gemini:gemini-2.5-falsh,openai:gpt-5", "gemini:gemini-2.5-flash"),
+    ],
+)
+def test_a_misspelt_model_is_refused_with_the_name_that_was_meant(name: str, meant: str) -> None:
+    """Before anything is asked, and with the way to ask for it all the same."""
+    with pytest.raises(CommandError, match=rf"did you mean {meant}\?.*'!'"):
+        model_of(name, EVERY_KEY)
+
+
+@pytest.mark.parametrize("name", ["openai:gpt-5-mni!", "openai:gpt-99-mini", "openai:gpt-5-vega", "ollama:gpt-5-mni"])
+def test_a_model_that_may_exist_is_not_refused(name: str) -> None:
+    """The table is older than the newest models: who insists, names another version, or has a server goes on."""
+    assert name.partition(":")[2].removesuffix("!") == named(name).model
+
+
+def test_a_server_of_ones_own_has_models_of_its_own() -> None:
+    """No list knows them."""
+    model = named("openai:gpt-5-mni", {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"})
+
+    assert "gpt-5-mni" == model.model
+
+
+def test_a_gateway_may_have_a_model_that_looks_misspelt() -> None:
+    """Its route is called by its name."""
+    both = model_of("openai:gpt-5-mni!,anthropic:b", EVERY_KEY)
+
+    assert "<Gateway ['openai:gpt-5-mni', 'anthropic:b']>" == repr(both)
+
+
+def test_nothing_is_refused_without_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is an extra."""
+    from turnwright_adapters import model_table
+
+    monkeypatch.setitem(sys.modules, "genai_prices.data_snapshot", None)
+    model_table._snapshot.cache_clear()
+
+    assert "gpt-5-mni" == named("openai:gpt-5-mni").model
+    model_table._snapshot.cache_clear()
+
+
+def test_what_a_file_of_cards_says_reaches_the_model(tmp_path: Path) -> None:
+    """In the form of models.dev or of LiteLLM; the models in it are known, also without a list."""
+    file = tmp_path / "models.json"
+    sees = {"modalities": {"input": ["text", "image"]}, "reasoning": False}
+    environ = {**EVERY_KEY, "TURNWRIGHT_MODEL_CARDS": str(file)}
+
+    file.write_text(json.dumps({"openai": {"models": {"gpt-5-mni": sees}}}))
+    assert {"text", "image"} == named("openai:gpt-5-mni", environ).modalities
+    file.write_text(json.dumps({"gpt-5-mni": {"litellm_provider": "openai", "mode": "chat", "supports_vision": True}}))
+    assert {"text", "image"} == named("openai:gpt-5-mni", environ).modalities
+    for broken in ("{", "[]", None):
+        file.unlink() if broken is None else file.write_text(broken)
+        with pytest.raises(CommandError, match="TURNWRIGHT_MODEL_CARDS"):
+            model_of("openai:gpt-5", environ)
+
+
+@pytest.mark.parametrize(("name", "dialect"), [("gpt-5.5", "openai"), ("gpt-6.1-sol", "openai-responses")])
+def test_the_newest_of_openai_are_spoken_to_in_its_newer_dialect(name: str, dialect: str) -> None:
+    """They call tools in no other; a server of one's own keeps to what was named."""
+    own = {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}
+
+    assert [dialect, "openai"] == [named(f"openai:{name}", environ).provider for environ in (EVERY_KEY, own)]

@@ -3,11 +3,11 @@
 from turnwright.context.remembered import Remembered
 from turnwright_adapters._wire.answer import Answer, Call, Kind, Words, count, string, table, tables
 from turnwright_adapters._wire.caching import openai_cache
-from turnwright_adapters._wire.common import Common, take_common
+from turnwright_adapters._wire.common import LEVELS, Common, take_common
 from turnwright_adapters._wire.errors import provider_error, retry_after
 from turnwright_adapters._wire.exchange import ApiKey, Timeouts
 from turnwright_adapters._wire.json_text import as_object_text, decode, encode, is_object_text
-from turnwright_adapters._wire.model import HttpModel, check_choice, options_of
+from turnwright_adapters._wire.model import MODALITIES, HttpModel, check_choice, options_of
 from turnwright_adapters._wire.names import ToolNames, call_id, is_own_call_id, wire_name
 from turnwright_adapters._wire.schemas import closed_form
 from turnwright_adapters._wire.sse import ServerSentEvent, SseDecoder
@@ -26,6 +26,8 @@ from turnwright_adapters._wire.words import data_url, file_name, plain_text, pro
 
 __all__ = [
     "LEAST_THOUGHT",
+    "LEVELS",
+    "MODALITIES",
     "ROOM",
     "Answer",
     "ApiKey",

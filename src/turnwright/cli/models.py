@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Literal, Protocol, assert_never
+from typing import TYPE_CHECKING, Final, Literal, Protocol, assert_never
 
 from attrs import frozen
 
@@ -18,6 +19,9 @@ from turnwright.cli.loop import EventLoop
 from turnwright.errors import MissingExtra, PortError
 from turnwright.ports import Model
 
+if TYPE_CHECKING:
+    from turnwright_adapters.model_table import ModelCard, ModelTable
+
 __all__ = ["DEFAULT", "LOCAL", "PROVIDERS", "Answers", "OpenModel", "Provider", "choose", "default_model", "model_of"]
 
 LOCAL: Final = "local"
@@ -25,6 +29,16 @@ LOCAL: Final = "local"
 
 DEFAULT: Final = "openai:gpt-4.1-mini"
 """What answers when nothing is named and OPENAI_API_KEY is set."""
+
+
+CARDS: Final = "TURNWRIGHT_MODEL_CARDS"
+"""Names a file of models.dev or LiteLLM: what models take in, how they think, and which there are."""
+
+ANYWAY: Final = "!"
+"""At the end of a name it asks for a model that looks misspelt."""
+
+_RESPONSES: Final = re.compile(r"gpt-(?:[6-9]|\d\d)")
+"""Models of OpenAI that call tools in its newer dialect only, by its deployment checklist."""
 
 
 @frozen
@@ -134,7 +148,9 @@ def default_model(environ: Mapping[str, str]) -> str:
 def model_of(name: str, environ: Mapping[str, str]) -> OpenModel:
     """Return the model called *name*: `provider:model`, or `local`. Nothing is asked of anybody yet.
 
-    Several names with commas between them are a gateway: each is asked where those before it could not answer.
+    Several names with commas between them are a gateway: each is asked where those before it could not answer. With
+    the model table installed a name that is a misspelling of a known one is refused, unless it ends with `!`, or the
+    server is one's own. A name that is like no other may be newer than the table, and is the server's to refuse.
     """
     if "," in name:
         return _gateway(name, environ)
@@ -150,13 +166,21 @@ def model_of(name: str, environ: Mapping[str, str]) -> OpenModel:
         raise CommandError(f"-m {name}: {_unknown(vendor)}")
     if not model:
         raise CommandError(f"-m {name}: say which model of {vendor}, as in {vendor}:<model>")
+    if vendor == "openai" and not environ.get(provider.moved) and _RESPONSES.match(model):
+        vendor, provider = "openai-responses", PROVIDERS["openai-responses"]
     base_url, key = provider.base_url, environ.get(provider.key) or environ.get(provider.other_key, "")
     if own := environ.get(provider.moved):
         base_url = own.rstrip("/") + provider.version
     elif provider.key and not key:
         raise CommandError(f"-m {name}: set {provider.key} in the environment to use {vendor}")
+    asked = model.removesuffix(ANYWAY)
+    card = None
+    if (table := _table(environ) if provider.key or environ.get(CARDS) else None) is not None:
+        if asked == model and base_url == provider.base_url:
+            _check(table, name, vendor, model)
+        card = _card(table, f"{vendor}:{asked}")
     try:
-        return _speaking(provider, vendor, model, base_url=base_url, key=key or None)
+        return _speaking(provider, vendor, asked, base_url=base_url, key=key or None, card=card)
     except ValueError as error:
         raise CommandError(f"-m {name}: {error}") from error
 
@@ -165,30 +189,78 @@ def _gateway(names: str, environ: Mapping[str, str]) -> OpenModel:
     from turnwright.gateway import Gateway, Route
 
     try:
-        return Gateway([Route(name, model_of(name, environ)) for name in names.split(",")])
+        return Gateway([Route(name.removesuffix(ANYWAY), model_of(name, environ)) for name in names.split(",")])
     except ValueError as error:
         raise CommandError(f"-m {names}: {error}") from error
 
 
-def _speaking(provider: Provider, vendor: str, model: str, *, base_url: str, key: str | None) -> OpenModel:
+def _table(environ: Mapping[str, str]) -> ModelTable | None:
+    """Return what is known of models, None if there is no table."""
+    from turnwright_adapters.model_table import ModelTable, read_litellm, read_models_dev
+
+    cards: dict[str, ModelCard] = {}
+    if path := environ.get(CARDS):
+        try:
+            cards = read_models_dev(path) or read_litellm(path)
+        except (OSError, ValueError) as error:
+            raise CommandError(f"{CARDS} names no file of models.dev or LiteLLM: {error}") from error
+    try:
+        return ModelTable(cards)
+    except MissingExtra:
+        return ModelTable(cards, data=False) if cards else None
+
+
+def _check(table: ModelTable, name: str, vendor: str, model: str) -> None:
+    if meant := table.meant(f"{vendor}:{model}"):
+        raise CommandError(
+            f"-m {name}: {vendor} has no model {model!r} that is known; did you mean {' or '.join(meant[:3])}? "
+            f"For this very name end it with {ANYWAY!r}"
+        )
+
+
+def _card(table: ModelTable, id: str) -> ModelCard | None:
+    try:
+        return table.card(id)
+    except LookupError:
+        return None
+
+
+def _speaking(
+    provider: Provider, vendor: str, model: str, *, base_url: str, key: str | None, card: ModelCard | None
+) -> OpenModel:
+    modalities, thinking = (None, None) if card is None else (card.modalities, card.thinking)
     match provider.dialect:
         case "chat":
             from turnwright_adapters.chat_completions import ChatCompletionsModel, Compat
 
             compat = None if provider.schemas else Compat(output="never")
-            return ChatCompletionsModel(model, base_url=base_url, api_key=key, provider=vendor, compat=compat)
+            return ChatCompletionsModel(
+                model,
+                base_url=base_url,
+                api_key=key,
+                provider=vendor,
+                compat=compat,
+                modalities=modalities,
+                thinking=thinking,
+            )
         case "anthropic":
             from turnwright_adapters.anthropic import AnthropicModel
 
-            return AnthropicModel(model, base_url=base_url, api_key=key, provider=vendor)
+            return AnthropicModel(
+                model, base_url=base_url, api_key=key, provider=vendor, modalities=modalities, thinking=thinking
+            )
         case "gemini":
             from turnwright_adapters.gemini import GeminiModel
 
-            return GeminiModel(model, base_url=base_url, api_key=key, provider=vendor)
+            return GeminiModel(
+                model, base_url=base_url, api_key=key, provider=vendor, modalities=modalities, thinking=thinking
+            )
         case "responses":
             from turnwright_adapters.responses import ResponsesModel
 
-            return ResponsesModel(model, base_url=base_url, api_key=key, provider=vendor)
+            return ResponsesModel(
+                model, base_url=base_url, api_key=key, provider=vendor, modalities=modalities, thinking=thinking
+            )
         case _:
             assert_never(provider.dialect)
 
