@@ -122,6 +122,10 @@ class Accounts(ABC, Generic[C]):
         """Let the reservation go; see `Budgets.release`."""
         await self._work(lambda connection: self._release(connection, id))
 
+    async def held(self, prefix: str) -> Sequence[str]:
+        """The ids of what is held; see `Budgets.held`."""
+        return await self._work(lambda connection: self._ids(connection, prefix))
+
     def _release(self, connection: C, id: str) -> None:
         found = self._reservation(connection, id)
         if found is not None and found.held is not None:
@@ -173,6 +177,10 @@ class Accounts(ABC, Generic[C]):
     @abstractmethod
     def _reservation(self, connection: C, id: str) -> Reservation | None:
         """Find a reservation; nobody else changes it until we are done."""
+
+    @abstractmethod
+    def _ids(self, connection: C, prefix: str) -> list[str]:
+        """The ids that begin with *prefix* of the reservations that were not settled."""
 
     @abstractmethod
     def _keep(self, connection: C, id: str, held: Sequence[Held] | None) -> None:

@@ -214,7 +214,7 @@ class BudgetsAgreement(_Agreement[Budgets]):
     def _made(self) -> Sequence[AbstractAsyncContextManager[Budgets]]:
         return self.accounts(self._place)
 
-    ids = st.sampled_from(["a", "b", "c", "d"])
+    ids = st.sampled_from(["a", "b", "ab", "a\n"])
     scopes = st.lists(st.sampled_from(["team", "run", "nobody"]), max_size=3)
     amounts = st.dictionaries(st.sampled_from(["cents", "requests", "tokens"]), st.integers(-1, 12), max_size=2)
 
@@ -232,6 +232,15 @@ class BudgetsAgreement(_Agreement[Budgets]):
     def release(self, id: str) -> None:
         """Let something go."""
         self.agree(lambda budgets: budgets.release(id))
+
+    @rule(prefix=st.sampled_from(["", "a", "b", "ab"]))
+    def look(self, prefix: str) -> None:
+        """Ask what is held."""
+
+        async def held(budgets: Budgets) -> Sequence[str]:
+            return sorted(await budgets.held(prefix))
+
+        self.agree(held)
 
     @rule(scope=st.sampled_from(["team", "run"]), amount=st.integers(0, 20))
     def probe(self, scope: str, amount: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final, Generic, TypeAlias, TypeVar
@@ -54,7 +54,12 @@ class BudgetsSuite(Generic[BudgetsT]):
         """Nobody races them against a deadline."""
         async with self.make(tmp_path, {("team", "requests"): 10}) as budgets:
             if not may_wait(budgets):
-                calls = (budgets.reserve("a", ["team"], {"requests": 1}), budgets.settle("a", {}), budgets.release("a"))
+                calls: tuple[Coroutine[object, object, object], ...] = (
+                    budgets.reserve("a", ["team"], {"requests": 1}),
+                    budgets.held("a"),
+                    budgets.settle("a", {}),
+                    budgets.release("a"),
+                )
 
                 assert all([answers_at_once(call) for call in calls])
 
@@ -208,6 +213,21 @@ class BudgetsSuite(Generic[BudgetsT]):
                     assert (5, 0, 0) == await self.standing(budgets, "team", "cents")
                 await budgets.release(f"e{steps}")
 
+    @scenario
+    async def test_what_is_held_is_found_by_how_its_ids_begin(self, tmp_path: Path) -> None:
+        """Neither what was settled nor what was let go is held any more, and a prefix is no pattern."""
+        ids = ["r_1:1#1", "r_1:1.0#1", "r_1:2#1", "r_1:3#1", "r_10:1#1", "rx1:1#1", "R_1:1#1", "r_1:\U0010ffff"]
+        async with self.make(tmp_path, {("team", "cents"): 20}) as budgets:
+            for id in ids:
+                await budgets.reserve(id, ["team"], {"cents": 1})
+            await budgets.settle("r_1:2#1", {"cents": 1})
+            await budgets.release("r_1:3#1")
+            await budgets.reserve("r_1:4#1", ["team"], {"cents": 100})
+
+            assert {"r_1:1#1", "r_1:1.0#1", "r_1:\U0010ffff"} == {*await budgets.held("r_1:")}
+            assert [] == list(await budgets.held("r_1:5"))
+            assert 6 == len(await budgets.held(""))
+
     @pytest.mark.parametrize("text", AWKWARD)
     @scenario
     async def test_any_text_names_a_scope_an_axis_and_a_reservation(self, tmp_path: Path, text: str) -> None:
@@ -216,6 +236,7 @@ class BudgetsSuite(Generic[BudgetsT]):
             assert Reserved() == await budgets.reserve(text, [text], {text: 3})
             assert Denied(text, text) == await budgets.reserve(f"{text}.", [text], {text: 1})
 
+            assert [text] == list(await budgets.held(text))
             assert (3, 0, 3) == await self.standing(budgets, text, text)
             assert (3, 0, 0) == await self.standing(budgets, f"{text}.", text)
 

@@ -15,9 +15,9 @@ called on the way out has the grace and no more.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from attrs import define, evolve as replace, field
 
@@ -41,7 +41,7 @@ from turnwright.inbox import Cancel, LateResult, Word
 from turnwright.memory import combine_delta_sinks
 from turnwright.performer import Performer
 from turnwright.ports import Append, Appended, Conflict, Fenced, Lease, Telemetry
-from turnwright.racing import Interrupted, Interruption, Race, end, let_go
+from turnwright.racing import Interrupted, Interruption, Race, end, let_go, may_wait
 from turnwright.spending import Spending
 from turnwright.state import RunState, evolve
 from turnwright.wiring import Ports
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from turnwright.listening import Listening
 
 __all__ = ["LEASE_SECONDS", "Driver", "Watch"]
+
+T = TypeVar("T")
 
 LEASE_SECONDS: Final = 30.0
 RENEW_AFTER: Final = 10.0
@@ -150,8 +152,13 @@ class Driver:
 
     async def load(self) -> bool:
         """Fold what the journal holds. False for a new run, whose journal is empty."""
-        if not self._lease.version:
-            return False
+        if self._lease.version:
+            await self._fold()
+        if self._spending is not None and self._lease.epoch > 1:
+            self._spending.adopt()
+        return self._taken_over
+
+    async def _fold(self) -> None:
         for position, entry in enumerate(await self.ports.state.load(self.run_id), start=1):
             fact = journal.decode(entry.kind, entry.schema, entry.body, position=position)
             self._believe(fact, position)
@@ -163,9 +170,6 @@ class Driver:
             self._last = entry
         self._version = self.state.length
         self._taken_over = True
-        if self._spending is not None:
-            self._spending.adopt()
-        return True
 
     def _believe(self, fact: Fact, position: int) -> None:
         """Refuse a stored call that was changed: what runs is what was admitted. The fold holds the rest to it."""
@@ -274,7 +278,7 @@ class Driver:
             await self._work(max_turns, until)
             await self._race.run(self.flush(), *self.written_to)
             if self._spending is not None:
-                await self._race.run(self._spending.settle(leaving=True), self.ports.budgets)
+                await self._race.run(self._while_ours(self._spending.settle(leaving=True)), self.ports.budgets)
         except Interrupted as interrupted:
             with suppress(Exception):
                 await self._race.hurry(self._hear_last_words())
@@ -304,7 +308,7 @@ class Driver:
                 self._race.heed()
                 if self._spending is not None:
                     length = self.state.length
-                    wave = await self._race.run(self._spending.reserve(wave), self.ports.budgets)
+                    wave = await self._race.run(self._while_ours(self._spending.reserve(wave)), self.ports.budgets)
                     if self.ports.inbox is not None:  # what the wave would deliver may have been taken back
                         await self._race.run(self._read_inbox(), self._words)
                         if self.state.length > length:
@@ -325,7 +329,7 @@ class Driver:
                 await self._race.hurry(self._listening.catch_up())
         if self._spending is not None:
             with suppress(Exception):
-                await self._race.hurry(self._spending.settle(leaving=True))
+                await self._race.hurry(self._while_ours(self._spending.settle(leaving=True)))
 
     def _take_up(self, max_turns: int | None, deadline: float | None) -> bool:
         """Whether there is something to do. A run that goes on, after a rest or a crash, says so."""
@@ -401,7 +405,7 @@ class Driver:
             await self._stop(running, "cancelled")
         else:
             if self._spending is not None:
-                await self._race.run(self._spending.settle(), self.ports.budgets)
+                await self._race.run(self._while_ours(self._spending.settle()), self.ports.budgets)
             await self._race.run(self._read_inbox(), self._words)
 
     async def _carry_out(self, each: _Running) -> Sequence[Fact]:
@@ -540,6 +544,33 @@ class Driver:
             raise LostLease(lease.run_id, f"run {lease.run_id!r} was taken over by another holder")
         self._renew_at = now + RENEW_AFTER
         self._valid_until = now + LEASE_SECONDS - MARGIN
+        self._fence()
+
+    async def _while_ours(self, spending: Coroutine[object, object, T]) -> T:
+        """Ask the budgets, and keep the lease meanwhile: no epoch fences them, and the next owner uses our ids."""
+        try:
+            await self._keep()
+        except BaseException:
+            spending.close()
+            raise
+        if not may_wait(self.ports.budgets):
+            return await spending
+        task = asyncio.get_running_loop().create_task(spending)
+        try:
+            while not task.done():
+                now = self.ports.clock.monotonic()
+                patience = min(max(self._renew_at - now, POLL_SECONDS), self._valid_until - now)
+                await asyncio.wait([task], timeout=patience)
+                await self._keep()
+        finally:
+            if not task.done():
+                await end([task], self.ports.grace)
+        return task.result()
+
+    async def _keep(self) -> None:
+        """Renew the lease if it is time. A store that is away for a moment is no reason to stop while it holds."""
+        with suppress(PortError):
+            await self._renew()
         self._fence()
 
     def _fence(self) -> None:

@@ -367,6 +367,10 @@ class MemoryBudgets:
             self._move(id, -1)
             del self._held[id]
 
+    async def held(self, prefix: str) -> Sequence[str]:
+        """What is held; see `Budgets.held`."""
+        return [id for id in self._held if id.startswith(prefix)]
+
     def _move(self, id: str, sign: int) -> None:
         scopes, ask = self._held[id]
         for scope in scopes:

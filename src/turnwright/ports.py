@@ -345,6 +345,10 @@ class Budgets(Protocol):
         """Let the reservation go: nothing was dispatched."""
         ...
 
+    async def held(self, prefix: str) -> Sequence[str]:
+        """The ids of what is held, of those that begin with *prefix*, in any order: what a dead process left behind."""
+        ...
+
 
 class Prices(Protocol):
     """What answers cost. Plain and quick: it asks nobody."""

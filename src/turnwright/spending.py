@@ -8,21 +8,24 @@ never what is recorded: it hears of a result when that is noted, and cannot lose
 With prices, an answer is settled at its price in millionths of a dollar, on the axis `money`; one that nobody knows the
 price of, as it was reserved.
 
-The ids of reservations follow from the journal, so whoever takes a run over closes what its last owner left open.
+The ids of reservations follow from the journal. Whoever takes a run over asks what is held under them, also for effects
+that its last owner did not live to write down, and closes that.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import re
+from collections.abc import Awaitable, Mapping, Set as AbstractSet
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
 
 from attrs import define, field
 
 from turnwright.commands import AskModel, Command, ExecuteCall
 from turnwright.decide import Wave
 from turnwright.definition import AnyDefinition
+from turnwright.errors import PortError
 from turnwright.facts import CallStarted, Fact, ModelAsked, RunSuspended, TurnStarted
 from turnwright.messages import AssistantMessage
 from turnwright.ports import Budgets, Denied, Prices, Reserved
@@ -30,8 +33,12 @@ from turnwright.state import RunState
 
 __all__ = ["Spending"]
 
+T = TypeVar("T")
 
 UNAVAILABLE: Final = Denied("the budget port", "unavailable")
+
+_OURS: Final = re.compile(r"\d+(\.\d+)?#\d+")
+"""What follows the name of a run in an id: that of a request or a call, and the attempt."""
 
 
 @define(eq=False)
@@ -54,9 +61,11 @@ class Spending:
     _tenant: str
     _prices: Prices | None
     _open: dict[str, _Reservation] = field(init=False, factory=dict)
+    _adopted: bool = field(init=False, default=True)
+    """Whether we know all that is held for the run."""
 
     def adopt(self) -> None:
-        """Answer for what the run's last owner may have left open: the effects of the turn it was in, and the next."""
+        """Answer for what the run's last owner may have left: what it dispatched counts, the rest is looked for."""
         state = self._state
         commands: list[AskModel | ExecuteCall] = [
             AskModel(state.turn, attempt, "") for attempt in range(1, state.attempts + 1)
@@ -69,35 +78,29 @@ class Spending:
                 ]
         for command in commands:
             self._open[self._id(command)] = _Reservation(self._cost(command), dispatched=True)
-        for command in self._next():
-            self._open.setdefault(self._id(command), _Reservation(self._cost(command)))
         if state.answered and state.attempts:
             answer = next(message for message in reversed(state.transcript) if isinstance(message, AssistantMessage))
             self.spent(AskModel(state.turn, state.attempts, ""), answer)
+        self._adopted = False
 
-    def _next(self) -> list[AskModel | ExecuteCall]:
-        """The effects that its last owner may have held something for without living to say so."""
-        state, commands = self._state, list[AskModel | ExecuteCall]()
-        for call in state.calls:
-            admitted = call.admitted
-            if call.result is None and admitted is not None and admitted.name in self._definition.toolbox:
-                attempt = 1 if call.started is None else call.started.attempt + 1
-                commands.append(ExecuteCall(admitted, attempt, state.effect_id(call.turn, call.index)))
-        if state.open_calls:
-            return commands
-        return [AskModel(state.turn + 1, 1, "") if state.answered else AskModel(state.turn, state.attempts + 1, "")]
+    async def _look(self) -> None:
+        """Find what is held for this run. Raises what the port raises."""
+        opened = self._state.opened
+        if not self._adopted and opened is not None:
+            prefix = f"{self._tenant}\n{opened.run_id}:"
+            held = {id for id in await _heard(self._budgets.held(prefix)) if _OURS.fullmatch(id, len(prefix))}
+            self._open = {id: self._open.get(id) or _Reservation({}) for id in held}
+            self._adopted = True
 
     async def reserve(self, wave: Wave) -> Wave:
         """Hold what the wave's effects may cost, take out what is denied. A port that fails denies.
 
         What came before is closed first, or nothing is held: so all that is open is of one wave, and the next owner
-        finds it.
+        knows what of it counts.
         """
         effects = [command for command in wave.commands if isinstance(command, AskModel | ExecuteCall)]
-        held_now = {self._id(command) for command in effects}
-        past = [id for id in self._open if id not in held_now] if effects else []
-        await self._close(past)
-        stuck = any([id in self._open for id in past])
+        wanted = {self._id(command) for command in effects}
+        stuck = bool(effects) and not await self._clear(wanted)
         denied: list[tuple[Command, Denied]] = []
         for command in effects:
             held = UNAVAILABLE if stuck else await self._hold(command)
@@ -113,20 +116,22 @@ class Spending:
         scope, axis = denied[0][1].scope, denied[0][1].axis
         return Wave((RunSuspended("budget", axis, f"{scope} allows no more {axis}"),))
 
+    async def _clear(self, wanted: AbstractSet[str]) -> bool:
+        """Close what is not of this wave. Whether all of it is closed."""
+        with suppress(Exception):
+            await self._look()
+            await self._close([id for id in self._open if id not in wanted])
+            return self._open.keys() <= wanted
+        return False
+
     async def _hold(self, command: AskModel | ExecuteCall) -> Reserved | Denied:
         reservation, ask = self._id(command), self._cost(command)
         assert self._state.opened is not None
         self._open[reservation] = _Reservation(ask)  # before the port is asked: its answer may be lost
-        held: object
-        try:
-            held = await self._budgets.reserve(reservation, (*self._scopes, self._state.opened.run_id), ask)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            held = None
-        except Exception:  # noqa: BLE001 - fail closed
-            held = None
+        held: object = None
+        with suppress(Exception):  # fail closed
+            scopes = (*self._scopes, self._state.opened.run_id)
+            held = await _heard(self._budgets.reserve(reservation, scopes, ask))
         if isinstance(held, Denied):
             del self._open[reservation]
             return held if type(held.scope) is type(held.axis) is str else UNAVAILABLE
@@ -163,18 +168,19 @@ class Spending:
 
     async def settle(self, *, leaving: bool = False) -> None:
         """Tell the port what was used. If it fails, the reservation stands, which is never too little to hold."""
-        await self._close([id for id, each in self._open.items() if leaving or each.actual is not None])
+        with suppress(Exception):
+            await self._look()
+            await self._close([id for id, each in self._open.items() if leaving or each.actual is not None])
 
     async def _close(self, ids: list[str]) -> None:
         for id in ids:
             reservation = self._open[id]
             with suppress(Exception):
                 if reservation.dispatched or reservation.actual is not None:
-                    await self._budgets.settle(
-                        id, reservation.ask if reservation.actual is None else reservation.actual
-                    )
+                    used = reservation.ask if reservation.actual is None else reservation.actual
+                    await _heard(self._budgets.settle(id, used))
                 else:
-                    await self._budgets.release(id)
+                    await _heard(self._budgets.release(id))
                 del self._open[id]
 
     def _id(self, command: AskModel | ExecuteCall) -> str:
@@ -188,6 +194,17 @@ class Spending:
             priced = {} if self._prices is None else {"money": 1}
             return {"input_tokens": 1, "output_tokens": 1, "ms": 1, **priced, **self._definition.cost, "requests": 1}
         return {"ms": 1, **self._definition.toolbox[command.call.name].cost, "tool_calls": 1}
+
+
+async def _heard(call: Awaitable[T]) -> T:
+    """Wait for the port. One that cancels itself has failed; that we are cancelled is another matter."""
+    try:
+        return await call
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise PortError("the budget port was cancelled by itself") from None
 
 
 def _is_intent(fact: Fact, command: Command) -> bool:

@@ -184,6 +184,9 @@ class _DeafBudgets:
     async def release(self, id: str) -> None:
         raise PortError("the ledger is away")
 
+    async def held(self, prefix: str) -> Sequence[str]:
+        raise PortError("the ledger is away")
+
 
 async def test_a_result_that_was_paid_for_is_recorded_whatever_its_bill() -> None:
     """A budget port that fails to settle costs neither the answer nor the effect; the run waits for it."""

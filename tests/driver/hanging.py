@@ -94,6 +94,11 @@ class HangingPort(MemoryState):
         """Count nothing."""
         await self._maybe("settle")
 
+    async def held(self, prefix: str) -> Sequence[str]:
+        """Hold nothing."""
+        await self._maybe("held")
+        return ()
+
     async def prepare(self, messages: Sequence[Message], budget: int | None) -> Sequence[Message]:
         """Show everything."""
         await self._maybe("context")

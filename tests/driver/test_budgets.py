@@ -25,10 +25,11 @@ from turnwright import (
     run_agent,
     tool,
 )
+from turnwright.evidence import Entry
 from turnwright.inbox import Cancel
 from turnwright.memory import MemoryApprovals, MemoryBudgets
 from turnwright.messages import AssistantMessage, Text, ToolMessage, Usage
-from turnwright.ports import Denied, ModelRequest, Reserved
+from turnwright.ports import Append, Denied, ModelRequest, Reserved
 from turnwright.testing import Reply, ScriptedModel, call, fails, text
 
 
@@ -483,37 +484,131 @@ async def test_nothing_more_is_used_while_an_earlier_use_is_not_settled() -> Non
 
 
 @pytest.mark.promise("N-11")
-async def test_what_an_owner_held_and_did_not_live_to_say_is_let_go() -> None:
-    """It died between the reservation and the intent, and the run was cancelled before anybody could use it."""
-    held = asyncio.Event()
+@pytest.mark.parametrize("number", [1, 2, 3])
+async def test_what_an_owner_held_and_did_not_live_to_say_is_let_go(number: int) -> None:
+    """It died between a reservation and the intent, and the run was cancelled before anybody could use it.
+
+    The journal knows nothing of the first request, nor of the answer that the call comes from.
+    """
+    died = asyncio.Event()
 
     class Mortal(MemoryBudgets):
-        alive = True
+        left = number
 
         async def reserve(self, id: str, scopes: Sequence[str], ask: Mapping[str, int]) -> Reserved | Denied:
             answer = await super().reserve(id, scopes, ask)
-            if "tool_calls" in ask:
-                self.alive = False
-                held.set()
+            self.left -= 1
+            if not self.left:
+                died.set()
                 await asyncio.Event().wait()
             return answer
 
         async def release(self, id: str) -> None:
-            if not self.alive:
+            if not self.left:
                 raise PortError("nobody is there")
             await super().release(id)
 
-    budgets = Mortal({("t", "tool_calls"): 9})
-    ports = world(budgets)
+    class Left(MemoryState):
+        async def append(
+            self, run_id: str, epoch: int, expected: int, append_id: str, facts: Sequence[Entry]
+        ) -> Append:
+            if died.is_set():
+                raise PortError("nobody is there")
+            return await super().append(run_id, epoch, expected, append_id, facts)
+
+        async def release(self, run_id: str, epoch: int) -> None:
+            if not died.is_set():
+                await super().release(run_id, epoch)
+
+    budgets, state = Mortal({("t", axis): 9 for axis in ("requests", "tool_calls")}), Left()
+    ports = world(budgets, state=state)
     working = asyncio.ensure_future(run_agent(LOOKER, "go", ports, run_id="r1"))
-    await held.wait()
+    await died.wait()
     working.cancel()
     await asyncio.wait([working])
-    left = budgets.standing("t", "tool_calls")
-    budgets.alive = True
-    await ports.state.post("r1", Cancel())
+    held = [budgets.standing("t", axis)[2] for axis in ("requests", "tool_calls")]
+    budgets.left = -1
+    died.clear()
+    await state.post("r1", Cancel())
 
-    ended = await resume_agent(LOOKER, "r1", ports)
+    ended = await run_agent(LOOKER, "go", replace(ports, state=state.reopen()), run_id="r1")
 
     assert isinstance(ended, Cancelled)
-    assert [(9, 0, 1), (9, 0, 0)] == [left, budgets.standing("t", "tool_calls")]
+    assert 1 == sum(held)
+    assert [0, 0] == [budgets.standing("t", axis)[2] for axis in ("requests", "tool_calls")]
+
+
+@pytest.mark.promise("N-11", "N-10")
+@pytest.mark.parametrize("slow", ["reserve", "settle"])
+def test_a_run_keeps_its_lease_while_the_accounts_take_their_time(slow: str) -> None:
+    """No epoch fences them, and the next owner uses the same ids: two must not be at them."""
+
+    async def scene() -> None:
+        state = MemoryState(monotonic=asyncio.get_running_loop().time)
+        others: list[object] = []
+
+        class Slow(MemoryBudgets):
+            waits = True
+
+            async def _take(self, call: str) -> None:
+                for _ in range(3 if call == slow else 0):
+                    await asyncio.sleep(20)
+                    others.append(await state.acquire("r1", holder="thief", seconds=30.0))
+
+            async def reserve(self, id: str, scopes: Sequence[str], ask: Mapping[str, int]) -> Reserved | Denied:
+                await self._take("reserve")
+                return await super().reserve(id, scopes, ask)
+
+            async def settle(self, id: str, actual: Mapping[str, int]) -> None:
+                await self._take("settle")
+                await super().settle(id, actual)
+
+        ports = replace(world(Slow({}), text("done")), state=state, clock=LoopClock())
+
+        outcome = await run_agent(TALKER, "go", ports, run_id="r1")
+
+        assert isinstance(outcome, Completed)
+        assert ["Busy"] * 3 == [type(each).__name__ for each in others]
+
+    run(scene())
+
+
+@pytest.mark.promise("N-11")
+async def test_only_what_is_held_for_the_run_itself_is_let_go() -> None:
+    """Ids that only look like its own belong to somebody else."""
+    budgets = accounts(requests=9)
+    ports = world(budgets)
+    for id in ("\nr1:9.7#1", "\nr1:9#2", "\nr1:1:9#1", "\nr1:9#1#", "other\nr1:9#1"):
+        await budgets.reserve(id, ["t"], {"requests": 1})
+    await ports.state.acquire("r1", holder="dies", seconds=0.0)
+
+    ended = await run_agent(LOOKER, "go", ports, run_id="r1")
+
+    assert isinstance(ended, Completed)
+    assert (9, 2, 3) == budgets.standing("t", "requests")
+
+
+@pytest.mark.promise("N-11")
+@pytest.mark.parametrize("answer", [PortError("out of paper"), asyncio.CancelledError(), None, [7]])
+async def test_a_run_waits_while_nobody_says_what_is_held_for_it(answer: object) -> None:
+    """And goes on when somebody does."""
+
+    class Mute(MemoryBudgets):
+        broken = True
+
+        async def held(self, prefix: str) -> Sequence[str]:
+            if self.broken and isinstance(answer, BaseException):
+                raise answer
+            return answer if self.broken else await super().held(prefix)  # type: ignore[return-value]
+
+    budgets = Mute({})
+    ports = world(budgets)
+    await ports.state.acquire("r1", holder="dies", seconds=0.0)
+
+    stopped = await run_agent(LOOKER, "go", ports, run_id="r1")
+    budgets.broken = False
+    ended = await resume_agent(LOOKER, "r1", ports)
+
+    assert isinstance(stopped, Suspended)
+    assert ("budget", "unavailable", (0, 0)) == (stopped.reason, stopped.detail, used(stopped))
+    assert isinstance(ended, Completed)

@@ -45,6 +45,8 @@ BEGIN: Final = "INSERT INTO reservations (tenant, id, scopes, held) VALUES (%s, 
 
 FIND_HELD: Final = "SELECT scopes, held FROM reservations WHERE tenant = %s AND id = %s FOR UPDATE"
 
+FIND_IDS: Final = "SELECT id FROM reservations WHERE tenant = %s AND starts_with(id, %s) AND held IS NOT NULL"
+
 KEEP: Final = "UPDATE reservations SET held = %s WHERE tenant = %s AND id = %s"
 
 FORGET: Final = "DELETE FROM reservations WHERE tenant = %s AND id = %s"
@@ -111,6 +113,9 @@ class PostgresBudgets(Accounts[Connection], OnServer):
     def _reservation(self, connection: Connection, id: str) -> Reservation | None:
         row = connection.execute(FIND_HELD, (self._tenant, id)).fetchone()
         return None if row is None else Reservation.of(row)
+
+    def _ids(self, connection: Connection, prefix: str) -> list[str]:
+        return [id for (id,) in connection.execute(FIND_IDS, (self._tenant, prefix))]
 
     def _keep(self, connection: Connection, id: str, held: Sequence[Held] | None) -> None:
         connection.execute(KEEP, (None if held is None else as_json(held), self._tenant, id))

@@ -92,7 +92,7 @@ CREATE TABLE accounts (
 RESERVATIONS: Final = """
 CREATE TABLE reservations (
     tenant  text NOT NULL,
-    id      text NOT NULL,
+    id      text COLLATE "C" NOT NULL,       -- by bytes: those with a common beginning stand together
     scopes  text NOT NULL,                   -- JSON: the scopes that were asked
     held    text,                            -- JSON: [scope, axis, amount], ...; null once it was settled
     PRIMARY KEY (tenant, id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from sqlite3 import Connection
 from typing import Final, TypeVar
 
@@ -28,6 +29,8 @@ UPDATE accounts SET reserved = reserved + ?, settled = settled + ? WHERE tenant 
 BEGIN: Final = "INSERT INTO reservations (tenant, id, scopes, held) VALUES (?, ?, ?, '[]') ON CONFLICT DO NOTHING"
 
 FIND_HELD: Final = "SELECT scopes, held FROM reservations WHERE tenant = ? AND id = ?"
+
+FIND_FROM: Final = "SELECT id, held IS NOT NULL FROM reservations WHERE tenant = ? AND id >= ? ORDER BY id"
 
 KEEP: Final = "UPDATE reservations SET held = ? WHERE tenant = ? AND id = ?"
 
@@ -82,6 +85,10 @@ class SqliteBudgets(Accounts[Connection], OnFile):
     def _reservation(self, connection: Connection, id: str) -> Reservation | None:
         row = connection.execute(FIND_HELD, (self._tenant, id)).fetchone()
         return None if row is None else Reservation.of(row)
+
+    def _ids(self, connection: Connection, prefix: str) -> list[str]:
+        rows = takewhile(lambda row: row[0].startswith(prefix), connection.execute(FIND_FROM, (self._tenant, prefix)))
+        return [id for id, held in rows if held]
 
     def _keep(self, connection: Connection, id: str, held: Sequence[Held] | None) -> None:
         connection.execute(KEEP, (None if held is None else as_json(held), self._tenant, id))

@@ -110,6 +110,9 @@ class _Budgets:
     async def release(self, id: str) -> None:
         return await self._call("release", lambda: self._inner.release(id))
 
+    async def held(self, prefix: str) -> Sequence[str]:
+        return await self._call("held", lambda: self._inner.held(prefix))
+
 
 @frozen(eq=False)
 class _Idempotency:
