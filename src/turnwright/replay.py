@@ -103,9 +103,9 @@ async def replay_agent(definition: AnyDefinition, run_id: str, ports: Ports) -> 
     for position, (fact, entry, awaiting) in enumerate(replayable, start=1):
         if isinstance(fact, InboxReceived) and awaiting:
             await engine.look()
-        elif not isinstance(fact, FROM_OUTSIDE) and not (
-            isinstance(fact, RunSuspended) and fact.reason in CHOSEN_OUTSIDE
-        ):
+        elif isinstance(fact, FROM_OUTSIDE) or (isinstance(fact, RunSuspended) and fact.reason in CHOSEN_OUTSIDE):
+            engine.hear(fact)
+        else:
             replayed = await engine.conclude(fact)
             if replayed != fact:
                 return Replay(run_id, position - 1, _divergence(position, fact, replayed))
@@ -140,6 +140,13 @@ class _Engine:
         if not self.due:
             self.seen += await self._wave()
 
+    def hear(self, said: Fact) -> None:
+        """Go on from *said*. Nothing comes into the midst of a wave but its own facts: another one ended it."""
+        if said in self.due:
+            self.due.remove(said)
+        else:
+            self.due.clear()
+
     async def conclude(self, recorded: Fact) -> Fact | None:
         """The next conclusion. One that a budget may have taken out of its wave is passed over for a later one."""
         seen, self.seen = self.seen, []
@@ -161,7 +168,7 @@ class _Engine:
         wave = decide(self._definition, self.state)
         if isinstance(wave, Rest):
             return []
-        facts: list[Fact] = [fact for fact in wave.facts if not isinstance(fact, FROM_OUTSIDE)]
+        facts = [*wave.facts]
         for command in wave.commands:
             if isinstance(command, AdmitCalls | CheckOutput | ConsultBoundary):
                 facts += await self._performer.perform(command)

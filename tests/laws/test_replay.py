@@ -16,9 +16,11 @@ from turnwright import (
     Completed,
     Failed,
     Go,
+    Limits,
     Ports,
     Rewrite,
     RunCall,
+    Suspended,
     TurnView,
     UnknownRun,
     replay_agent,
@@ -156,6 +158,30 @@ async def test_a_call_that_a_budget_took_out_of_its_wave_is_no_divergence(denied
 
     assert isinstance(outcome, Completed)
     assert None is (await replay_agent(definition, RUN, ports)).divergence
+
+
+@pytest.mark.promise("N-20")
+def test_a_call_that_had_to_wait_for_its_budget_is_of_a_later_wave() -> None:
+    """What that wave concludes from the time, such as when an approval expires, is concluded from the time of then."""
+
+    @tool
+    async def slow() -> str:
+        """Take its time."""
+        await asyncio.sleep(3)
+        return "slow"
+
+    @tool(approval="required")
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    model = ScriptedModel([[call("slow"), call("slow"), call("pay")], text("done")])
+    ports = Ports(model=model, budgets=Refusing(f"{RUN}:1.1"), clock=LoopClock())
+    limits = Limits(calls_at_once=2)
+    payer = AgentDefinition("payer", "Pay.", tools=[slow, pay], approval_seconds=40.0, limits=limits)
+
+    assert isinstance(run(run_agent(payer, "go", ports, run_id=RUN)), Suspended)
+    assert None is run(replay_agent(payer, RUN, ports)).divergence
 
 
 @pytest.mark.promise("N-20")
