@@ -164,6 +164,13 @@ async def test_a_call_that_a_budget_took_out_of_its_wave_is_no_divergence(denied
 def test_a_call_that_had_to_wait_for_its_budget_is_of_a_later_wave() -> None:
     """What that wave concludes from the time, such as when an approval expires, is concluded from the time of then."""
 
+    class Slow(Refusing):
+        waits = True
+
+        async def reserve(self, id: str, scopes: Sequence[str], ask: Mapping[str, int]) -> Reserved | Denied:
+            await asyncio.sleep(1)
+            return await super().reserve(id, scopes, ask)
+
     @tool
     async def slow() -> str:
         """Take its time."""
@@ -176,7 +183,7 @@ def test_a_call_that_had_to_wait_for_its_budget_is_of_a_later_wave() -> None:
         return "paid"
 
     model = ScriptedModel([[call("slow"), call("slow"), call("pay")], text("done")])
-    ports = Ports(model=model, budgets=Refusing(f"{RUN}:1.1"), clock=LoopClock())
+    ports = Ports(model=model, budgets=Slow(f"{RUN}:1.1"), clock=LoopClock())
     limits = Limits(calls_at_once=2)
     payer = AgentDefinition("payer", "Pay.", tools=[slow, pay], approval_seconds=40.0, limits=limits)
 
