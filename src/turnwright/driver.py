@@ -38,10 +38,11 @@ from turnwright.facts import (
     RunSuspended,
 )
 from turnwright.inbox import Cancel, LateResult, Word
+from turnwright.leasing import Ownership
 from turnwright.memory import combine_delta_sinks
 from turnwright.performer import Performer
 from turnwright.ports import Append, Appended, Conflict, Fenced, Lease, Telemetry
-from turnwright.racing import Interrupted, Interruption, Race, end, let_go, may_wait
+from turnwright.racing import Interrupted, Interruption, Race, end, let_go
 from turnwright.spending import Spending
 from turnwright.state import RunState, evolve
 from turnwright.wiring import Ports
@@ -49,13 +50,10 @@ from turnwright.wiring import Ports
 if TYPE_CHECKING:
     from turnwright.listening import Listening
 
-__all__ = ["LEASE_SECONDS", "Driver", "Watch"]
+__all__ = ["Driver", "Watch"]
 
 T = TypeVar("T")
 
-LEASE_SECONDS: Final = 30.0
-RENEW_AFTER: Final = 10.0
-MARGIN: Final = 5.0
 POLL_SECONDS: Final = 1.0
 """How often a run that waits for a slow effect looks into its inbox."""
 APPEND_TRIES: Final = 5
@@ -113,6 +111,7 @@ class Driver:
         self.state = RunState()
         self._last: Entry | None = None
         self._lease = lease
+        self._ownership = Ownership(lease, ports.state, ports.clock, asked=asked)
         self.run_id = lease.run_id
         self._salt = b""
         self._version = 0
@@ -137,7 +136,9 @@ class Driver:
         )
         progress = self._progress if self._watches else None
         self._words = ports.state if ports.inbox is None else ports.inbox
-        self._performer = Performer(definition, ports, self.state, progress=progress, spending=self._spending)
+        self._performer = Performer(
+            *(definition, ports, self.state), progress=progress, spending=self._spending, fence=self._ownership.fence
+        )
         self._appends = 0
         self._sent = 0
         """How much of the buffer was sent and is not acknowledged."""
@@ -145,8 +146,6 @@ class Driver:
         self._wake: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._landed: list[_Running] = []
-        self._renew_at = asked + RENEW_AFTER
-        self._valid_until = asked + lease.seconds - MARGIN
 
     # --- the journal
 
@@ -389,8 +388,8 @@ class Driver:
         """Perform *commands* together and note their facts as they land."""
         if self._buffer:
             await self._race.run(self.flush(), *self.written_to)
-        if self.ports.clock.monotonic() >= self._renew_at:
-            await self._race.run(self._renew(), self.ports.state)
+        if self._ownership.is_due:
+            await self._race.run(self._ownership.renew(), self.ports.state)
         loop = asyncio.get_running_loop()
         start = loop.time()
         running = dict.fromkeys([_Running(command, start + self._performer.seconds(command)) for command in commands])
@@ -439,10 +438,10 @@ class Driver:
                 poll_at = loop.time() + POLL_SECONDS
                 # A store that is away for a moment is no reason to stop, as long as the lease holds.
                 with suppress(PortError):
-                    await self._race.run(self._renew(), self.ports.state)
+                    await self._race.run(self._ownership.renew(), self.ports.state)
                     if await self._race.run(self._read_inbox(), self._words):
                         return True
-                self._fence()
+                self._ownership.fence()
         return False
 
     def _set_alarm(self, when: float, loop: asyncio.AbstractEventLoop) -> None:
@@ -534,50 +533,9 @@ class Driver:
 
     # --- the lease
 
-    async def _renew(self) -> None:
-        """Keep the lease alive, and dispatch nothing on one that may have run out."""
-        now = self.ports.clock.monotonic()
-        if now < self._renew_at:
-            return
-        lease = self._lease
-        if not await self.ports.state.renew(lease.run_id, lease.epoch, seconds=LEASE_SECONDS):
-            raise LostLease(lease.run_id, f"run {lease.run_id!r} was taken over by another holder")
-        self._renew_at = now + RENEW_AFTER
-        self._valid_until = now + LEASE_SECONDS - MARGIN
-        self._fence()
-
-    async def _while_ours(self, spending: Coroutine[object, object, T]) -> T:
-        """Ask the budgets, and keep the lease meanwhile: no epoch fences them, and the next owner uses our ids."""
-        try:
-            await self._keep()
-        except BaseException:
-            spending.close()
-            raise
-        if not may_wait(self.ports.budgets):
-            return await spending
-        task = asyncio.get_running_loop().create_task(spending)
-        try:
-            while not task.done():
-                now = self.ports.clock.monotonic()
-                patience = min(max(self._renew_at - now, POLL_SECONDS), self._valid_until - now)
-                await asyncio.wait([task], timeout=patience)
-                await self._keep()
-        finally:
-            if not task.done():
-                await end([task], self.ports.grace)
-        return task.result()
-
-    async def _keep(self) -> None:
-        """Renew the lease if it is time. A store that is away for a moment is no reason to stop while it holds."""
-        with suppress(PortError):
-            await self._renew()
-        self._fence()
-
-    def _fence(self) -> None:
-        """Stop when the lease may have run out, by our own clock: another holder may be at work."""
-        if self.ports.clock.monotonic() >= self._valid_until:
-            run_id = self.run_id
-            raise LostLease(run_id, f"run {run_id!r}: the lease could not be renewed in time")
+    def _while_ours(self, spending: Coroutine[object, object, T]) -> Coroutine[object, object, T]:
+        """Ask the budgets, which no epoch fences: the next owner uses the same ids."""
+        return self._ownership.during(spending, self.ports.budgets, grace=self.ports.grace)
 
     async def release(self) -> None:
         """Give the run back. Where that fails, the lease ends by itself."""

@@ -83,7 +83,11 @@ NOTHING: Final = AssistantMessage(())
 
 
 class Performer:
-    """Performs commands of one run. It reads the state and never changes it."""
+    """Performs commands of one run. It reads the state and never changes it.
+
+    *fence* raises LostLease once another process may own the run; it is asked again where a port took its time between
+    the intent and the effect.
+    """
 
     def __init__(
         self,
@@ -93,7 +97,9 @@ class Performer:
         *,
         progress: Progress | None = None,
         spending: Spending | None = None,
+        fence: Callable[[], None] | None = None,
     ) -> None:
+        self._fence = fence or _unfenced
         self._progress = progress
         self._spending = spending
         self._definition = definition
@@ -193,9 +199,6 @@ class Performer:
         if self._emit is not None and command.attempt > 1:
             self._emit(AttemptReset(command.turn, command.attempt - 1))
         began = ports.clock.monotonic()
-        partial = NOTHING
-        if self._spending is not None:
-            self._spending.dispatched(command)
         try:
             messages = state.transcript
             request = ModelRequest(
@@ -211,27 +214,36 @@ class Performer:
                 self._time_left(definition.limits.model_seconds),
                 self._emit,
             )
+        except Exception as error:  # noqa: BLE001 - what a port raises is a fact
+            return self._failed(command, error, began)
+        self._fence()
+        if self._spending is not None:
+            self._spending.dispatched(command)
+        try:
             answer = await ports.model.complete(request)
-        except ModelError as error:
-            kind, message, retryable = error.kind, told(error), bool(error.retryable)
+        except Exception as error:  # noqa: BLE001 - what a port raises is a fact
+            return self._failed(command, error, began)
+        seconds = ports.clock.monotonic() - began
+        if wrong := flaw(answer):
+            message = f"the model port gave no sound answer: {wrong}"
+            return self._failed(command, ModelError("malformed", message, retryable=True), began)
+        if self._spending is not None:
+            self._spending.spent(command, answer, seconds)
+        return ModelAnswered(command.turn, command.attempt, answer, seconds)
+
+    def _failed(self, command: AskModel, error: Exception, began: float) -> ModelFailed:
+        """What became of a request. Of an answer that broke off only what is sound is kept."""
+        kind: ModelErrorKind = "internal"
+        message, retryable, partial = told(error), False, NOTHING
+        if isinstance(error, ModelError):
+            kind, retryable = error.kind, bool(error.retryable)
             if isinstance(error.partial, AssistantMessage) and not flaw(replace(error.partial, stop_reason="stop")):
                 partial = error.partial
             if kind not in MODEL_ERROR_KINDS:
                 kind, message = "internal", f"{kind}: {message}"
             if error.dispatched is False and self._spending is not None:
                 self._spending.withdrawn(command)
-        except Exception as error:  # noqa: BLE001 - what a port raises is a fact
-            kind, message, retryable = "internal", told(error), False
-        else:
-            seconds = ports.clock.monotonic() - began
-            wrong = flaw(answer)
-            if not wrong:
-                if self._spending is not None:
-                    self._spending.spent(command, answer, seconds)
-                return ModelAnswered(command.turn, command.attempt, answer, seconds)
-            kind, message, retryable = "malformed", f"the model port gave no sound answer: {wrong}", True
-        seconds = ports.clock.monotonic() - began
-        message = message[:MESSAGE_LENGTH]
+        seconds, message = self._ports.clock.monotonic() - began, message[:MESSAGE_LENGTH]
         return ModelFailed(
             command.turn, command.attempt, kind, message, retryable, seconds, partial.parts, partial.usage
         )
@@ -374,6 +386,7 @@ class Performer:
 
     async def _run(self, tool: Tool[..., object], command: ExecuteCall) -> object:
         """Call the function. Its value as JSON, or a ToolOutput; what it raises is an error that the model sees."""
+        self._fence()  # its key may have taken longer than the lease
         call = command.call
         context = ToolContext(
             self._state.opened.run_id,  # type: ignore[union-attr]
@@ -565,6 +578,10 @@ def _sound(message: UserMessage) -> UserMessage:
     if wrong:
         raise TypeError(f"a message of a boundary holds parts: {wrong}")
     return replace(message, data=plain(message.data))
+
+
+def _unfenced() -> None:
+    """Nobody else could be at work."""
 
 
 def _isolated(emit: Callable[[Delta], None]) -> Callable[[Delta], None]:

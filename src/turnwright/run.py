@@ -14,10 +14,11 @@ from turnwright.admission import is_decision, unenforced
 from turnwright.canonical import encode, plain
 from turnwright.decide import standing
 from turnwright.definition import AgentDefinition, AnyDefinition, Durability
-from turnwright.driver import LEASE_SECONDS, Driver, Watch
+from turnwright.driver import Driver, Watch
 from turnwright.errors import InvalidValue, PortError, RunBusy, RunError, RunMismatch, UnknownRun, UnusablePorts
 from turnwright.facts import RunCompleted, RunMigrated, RunOpened, RunSuspended
 from turnwright.inbox import Approve, Deny, Resolve
+from turnwright.leasing import LEASE_SECONDS
 from turnwright.messages import UserMessage, flaw_of_parts
 from turnwright.outcomes import Outcome
 from turnwright.ports import Busy, Decision, Lease

@@ -25,8 +25,9 @@ from turnwright import (
 )
 from turnwright.evidence import Entry, verify
 from turnwright.inbox import Word
-from turnwright.messages import AssistantMessage
-from turnwright.ports import Append, Busy, Lease, ModelRequest
+from turnwright.memory import MemoryIdempotency
+from turnwright.messages import AssistantMessage, Message
+from turnwright.ports import Append, Begun, Busy, Lease, ModelRequest
 from turnwright.testing import FixedClock, ScriptedModel, call, text
 
 PLACES = ["model", "tool", "approvals", "context", "guard", "check", "reserve", "settle", "inbox", "read", "append"]
@@ -378,6 +379,48 @@ def test_a_lease_counts_from_when_it_was_asked_for() -> None:
         assert ["renew", "ask"] == done
 
     run(scene())
+
+
+@pytest.mark.promise("N-10")
+@pytest.mark.parametrize("where", ["key", "context"])
+async def test_a_process_that_stood_still_after_the_intent_dispatches_nothing(where: str) -> None:
+    """It slept while a port answered; the lease ran out, another took the run and said what became of the call."""
+    clock = FixedClock()
+    done: list[str] = []
+
+    def sleep() -> None:
+        clock.at += 60.0
+
+    class Keys(MemoryIdempotency):
+        async def begin(self, namespace: str, key: str, digest: str) -> Begun:
+            sleep()
+            return await super().begin(namespace, key, digest)
+
+    class Window:
+        async def prepare(self, messages: Sequence[Message], budget: int | None) -> Sequence[Message]:
+            if where == "context":
+                sleep()
+            return messages
+
+    class Told(ScriptedModel):
+        async def complete(self, request: ModelRequest) -> AssistantMessage:
+            done.append("model")
+            return await super().complete(request)
+
+    @tool(key=lambda _: "k")
+    async def pay() -> str:
+        """Pay."""
+        done.append("pay")
+        return "paid"
+
+    payer = AgentDefinition(name="payer", instruction="Pay.", tools=[pay])
+    state = MemoryState(monotonic=clock.monotonic)
+    ports = Ports(Told([call("pay"), text("done")]), state, clock=clock, idempotency=Keys(), context=Window())
+
+    with pytest.raises(LostLease):
+        await run_agent(payer, "go", ports, run_id="r1")
+
+    assert ([] if where == "context" else ["model"]) == done
 
 
 @pytest.mark.promise("N-10")

@@ -176,16 +176,23 @@ BREAKS: Final = (
     ),
     Break(
         "an owner goes on though the lease was not renewed",
-        f"{CORE}/driver.py",
+        f"{CORE}/leasing.py",
         "seconds=LEASE_SECONDS):\n            raise LostLease(",
         "seconds=LEASE_SECONDS):\n            LostLease(",
         DEADLINE,
     ),
     Break(
         "an owner dispatches on a lease that may have run out",
-        f"{CORE}/driver.py",
-        "if self.ports.clock.monotonic() >= self._valid_until:",
-        "if self.ports.clock.monotonic() < 0:",
+        f"{CORE}/leasing.py",
+        "if self._clock.monotonic() >= self._valid_until:",
+        "if self._clock.monotonic() < 0:",
+        DEADLINE,
+    ),
+    Break(
+        "an owner dispatches though its lease ran out while the key was asked for",
+        f"{CORE}/performer.py",
+        "        self._fence()  # its key",
+        "        # its key",
         DEADLINE,
     ),
     Break(
