@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from turnwright import journal
 from turnwright.commands import AdmitCalls, CheckOutput, ConsultBoundary
-from turnwright.decide import Rest, decide
+from turnwright.decide import Rest, Wave, decide
 from turnwright.definition import AnyDefinition
 from turnwright.errors import JournalError, UnknownRun
 from turnwright.evidence import verify
@@ -141,7 +141,16 @@ class _Engine:
             self.seen += await self._wave()
 
     def hear(self, said: Fact) -> None:
-        """Go on from *said*. Nothing comes into the midst of a wave but its own facts: another one ended it."""
+        """Go on from *said*. Nothing comes into the midst of a wave but its own facts: another one ended it.
+
+        A doubt is the world's, or is concluded from the past and begins a wave.
+        """
+        if (
+            isinstance(said, CallInDoubt)
+            and not self.due
+            and isinstance(wave := decide(self._definition, self.state), Wave)
+        ):
+            self.due.extend(wave.facts)
         if said in self.due:
             self.due.remove(said)
         else:

@@ -17,6 +17,7 @@ from turnwright import (
     Failed,
     Go,
     Limits,
+    PortError,
     Ports,
     Rewrite,
     RunCall,
@@ -28,10 +29,11 @@ from turnwright import (
     run_agent,
     tool,
 )
+from turnwright.evidence import Entry
 from turnwright.inbox import FollowUp, Steer
-from turnwright.memory import MemoryBudgets
+from turnwright.memory import FixedClock, MemoryBudgets, MemoryState
 from turnwright.messages import AssistantMessage, UserMessage
-from turnwright.ports import Denied, ModelRequest, Reserved
+from turnwright.ports import Append, Denied, ModelRequest, Reserved
 from turnwright.testing import ScriptedModel, call, text
 from turnwright.testing.strategies import Sketch, sketches
 
@@ -189,6 +191,49 @@ def test_a_call_that_had_to_wait_for_its_budget_is_of_a_later_wave() -> None:
 
     assert isinstance(run(run_agent(payer, "go", ports, run_id=RUN)), Suspended)
     assert None is run(replay_agent(payer, RUN, ports)).divergence
+
+
+@pytest.mark.promise("N-20")
+async def test_a_doubt_and_what_else_its_wave_said_are_of_one_moment() -> None:
+    """Whoever took the run over concluded both from the same past, though time went on as it wrote them down."""
+
+    class Ticking(FixedClock):
+        def now(self) -> float:
+            self.at += 1.0
+            return self.at
+
+    class Dying(MemoryState):
+        alive = True
+
+        async def append(
+            self, run_id: str, epoch: int, expected: int, append_id: str, facts: Sequence[Entry]
+        ) -> Append:
+            if not self.alive:
+                raise PortError("nobody is there")
+            return await super().append(run_id, epoch, expected, append_id, facts)
+
+    state = Dying()
+
+    @tool
+    async def die() -> str:
+        """Leave nothing behind."""
+        state.alive = False
+        return "dead"
+
+    @tool(approval="required", sequential=True)
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    ports = Ports(ScriptedModel([[call("die"), call("pay")], text("done")]), state, clock=Ticking())
+    payer = AgentDefinition("payer", "Pay.", tools=[die, pay], approval_seconds=40.0)
+    with pytest.raises(PortError):
+        await run_agent(payer, "go", ports, run_id=RUN)
+    state.alive = True
+    again = replace(ports, state=state.reopen())
+
+    assert isinstance(await resume_agent(payer, RUN, again), Suspended)
+    assert None is (await replay_agent(payer, RUN, again)).divergence
 
 
 @pytest.mark.promise("N-20")
