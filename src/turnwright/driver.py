@@ -132,7 +132,9 @@ class Driver:
         self._spending = (
             None
             if budgets is None
-            else Spending(definition, budgets, self.state, ports.scopes, ports.tenant, ports.prices)
+            else Spending(
+                definition, budgets, self.state, ports.scopes, ports.tenant, ports.prices, self._ownership.fence
+            )
         )
         progress = self._progress if self._watches else None
         self._words = ports.state if ports.inbox is None else ports.inbox

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Mapping, Set as AbstractSet
+from collections.abc import Awaitable, Callable, Mapping, Set as AbstractSet
 from contextlib import suppress
+from functools import partial
 from typing import Final, TypeVar
 
 from attrs import define, field
@@ -60,6 +61,8 @@ class Spending:
     _scopes: tuple[str, ...]
     _tenant: str
     _prices: Prices | None
+    _fence: Callable[[], None]
+    """Raises where another process may own the run: it uses the same ids."""
     _open: dict[str, _Reservation] = field(init=False, factory=dict)
     _adopted: bool = field(init=False, default=True)
     """Whether we know all that is held for the run."""
@@ -88,7 +91,9 @@ class Spending:
         opened = self._state.opened
         if not self._adopted and opened is not None:
             prefix = f"{self._tenant}\n{opened.run_id}:"
-            held = {id for id in await _heard(self._budgets.held(prefix)) if _OURS.fullmatch(id, len(prefix))}
+            held = {
+                id for id in await self._heard(lambda: self._budgets.held(prefix)) if _OURS.fullmatch(id, len(prefix))
+            }
             self._open = {id: self._open.get(id) or _Reservation({}) for id in held}
             self._adopted = True
 
@@ -131,7 +136,7 @@ class Spending:
         held: object = None
         with suppress(Exception):  # fail closed
             scopes = (*self._scopes, self._state.opened.run_id)
-            held = await _heard(self._budgets.reserve(reservation, scopes, ask))
+            held = await self._heard(lambda: self._budgets.reserve(reservation, scopes, ask))
         if isinstance(held, Denied):
             del self._open[reservation]
             return held if type(held.scope) is type(held.axis) is str else UNAVAILABLE
@@ -174,14 +179,25 @@ class Spending:
 
     async def _close(self, ids: list[str]) -> None:
         for id in ids:
-            reservation = self._open[id]
             with suppress(Exception):
-                if reservation.dispatched or reservation.actual is not None:
-                    used = reservation.ask if reservation.actual is None else reservation.actual
-                    await _heard(self._budgets.settle(id, used))
-                else:
-                    await _heard(self._budgets.release(id))
+                await self._heard(partial(self._end, id, self._open[id]))
                 del self._open[id]
+
+    def _end(self, id: str, reservation: _Reservation) -> Awaitable[None]:
+        if reservation.dispatched or reservation.actual is not None:
+            return self._budgets.settle(id, reservation.ask if reservation.actual is None else reservation.actual)
+        return self._budgets.release(id)
+
+    async def _heard(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask the port, while the run is ours. One that cancels itself has failed; that we are is another matter."""
+        self._fence()
+        try:
+            return await ask()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise PortError("the budget port was cancelled by itself") from None
 
     def _id(self, command: AskModel | ExecuteCall) -> str:
         assert self._state.opened is not None
@@ -194,17 +210,6 @@ class Spending:
             priced = {} if self._prices is None else {"money": 1}
             return {"input_tokens": 1, "output_tokens": 1, "ms": 1, **priced, **self._definition.cost, "requests": 1}
         return {"ms": 1, **self._definition.toolbox[command.call.name].cost, "tool_calls": 1}
-
-
-async def _heard(call: Awaitable[T]) -> T:
-    """Wait for the port. One that cancels itself has failed; that we are cancelled is another matter."""
-    try:
-        return await call
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        raise PortError("the budget port was cancelled by itself") from None
 
 
 def _is_intent(fact: Fact, command: Command) -> bool:

@@ -15,6 +15,7 @@ from turnwright import (
     Completed,
     Decision,
     Limits,
+    LostLease,
     MemoryState,
     ModelError,
     Outcome,
@@ -30,7 +31,7 @@ from turnwright.inbox import Cancel
 from turnwright.memory import MemoryApprovals, MemoryBudgets
 from turnwright.messages import AssistantMessage, Text, ToolMessage, Usage
 from turnwright.ports import Append, Denied, ModelRequest, Reserved
-from turnwright.testing import Reply, ScriptedModel, call, fails, text
+from turnwright.testing import FixedClock, Reply, ScriptedModel, call, fails, text
 
 
 @tool(replay="safe", cost={"money": 10})
@@ -571,6 +572,31 @@ def test_a_run_keeps_its_lease_while_the_accounts_take_their_time(slow: str) -> 
         assert ["Busy"] * 3 == [type(each).__name__ for each in others]
 
     run(scene())
+
+
+@pytest.mark.promise("N-11", "N-10")
+async def test_who_stood_still_touches_nothing_that_the_next_owner_holds() -> None:
+    """It slept while the accounts answered; under the same ids there is what another process holds now."""
+    clock = FixedClock()
+
+    class Slow(MemoryBudgets):
+        waits = True
+
+        async def held(self, prefix: str) -> Sequence[str]:
+            clock.at += 60.0
+            found = await super().held(prefix)
+            await ports.state.acquire("r1", holder="next", seconds=30.0)
+            await super().reserve("\nr1:1#1", ["t"], {"requests": 1})
+            return ["\nr1:1.0#1", *found]
+
+    budgets = Slow({("t", "requests"): 9})
+    ports = world(budgets, state=MemoryState(monotonic=clock.monotonic), clock=clock)
+    await ports.state.acquire("r1", holder="dies", seconds=0.0)
+
+    with pytest.raises(LostLease):
+        await run_agent(LOOKER, "go", ports, run_id="r1")
+
+    assert (9, 0, 1) == budgets.standing("t", "requests")
 
 
 @pytest.mark.promise("N-11")
