@@ -584,10 +584,9 @@ async def test_who_stood_still_touches_nothing_that_the_next_owner_holds() -> No
 
         async def held(self, prefix: str) -> Sequence[str]:
             clock.at += 60.0
-            found = await super().held(prefix)
             await ports.state.acquire("r1", holder="next", seconds=30.0)
-            await super().reserve("\nr1:1#1", ["t"], {"requests": 1})
-            return ["\nr1:1.0#1", *found]
+            await super().reserve("\nr1:2#1", ["t"], {"requests": 1})
+            return await super().held(prefix)
 
     budgets = Slow({("t", "requests"): 9})
     ports = world(budgets, state=MemoryState(monotonic=clock.monotonic), clock=clock)
