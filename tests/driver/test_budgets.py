@@ -585,7 +585,7 @@ async def test_who_stood_still_touches_nothing_that_the_next_owner_holds() -> No
         async def held(self, prefix: str) -> Sequence[str]:
             clock.at += 60.0
             await ports.state.acquire("r1", holder="next", seconds=30.0)
-            await super().reserve("\nr1:2#1", ["t"], {"requests": 1})
+            await super().reserve("\nr1:2#1", ["t"], {"requests": 3})
             return await super().held(prefix)
 
     budgets = Slow({("t", "requests"): 9})
@@ -595,7 +595,7 @@ async def test_who_stood_still_touches_nothing_that_the_next_owner_holds() -> No
     with pytest.raises(LostLease):
         await run_agent(LOOKER, "go", ports, run_id="r1")
 
-    assert (9, 0, 1) == budgets.standing("t", "requests")
+    assert (9, 0, 3) == budgets.standing("t", "requests")
 
 
 @pytest.mark.promise("N-11")
