@@ -126,6 +126,19 @@ def test_a_violation_is_told_with_the_misfortunes_that_matter() -> None:
     assert f"simulate({seen.seed}, without={[*seen.without]}): ada/run-1: counted twice" in str(seen)
 
 
+@pytest.mark.promise("T-03")
+def test_a_model_may_run_out_of_answers() -> None:
+    """People say more than a short script foresees; that run waits, and its world goes to its end."""
+
+    def script() -> ScriptedModel:
+        return ScriptedModel([call("count"), text("done")])
+
+    all_played = [simulate(seed, COUNTER, model=script) for seed in range(100)]
+
+    assert [] == [str(each) for each in all_played if each.violations]
+    assert any(["suspended: model invalid_request" in each.met for each in all_played])
+
+
 @pytest.mark.proof
 @pytest.mark.promise("T-03", "T-01")
 def test_sixty_thousand_seeds_break_no_law() -> None:

@@ -50,7 +50,7 @@ WORKERS: Final = ("a", "b", "c", "d")
 TURNS: Final = 100
 AXES: Final = ("requests", "tool_calls")
 TEAM: Final = "team"
-HORIZON: Final = 20_000.0
+HORIZON: Final = 5_000.0
 """Seconds of virtual time after which a run that has not come to its end counts as stuck."""
 
 
@@ -125,8 +125,13 @@ class World:
             self.budgets.audit((scope, axis), sum([used for used, _ in sums]), sum([meant for _, meant in sums]))
 
     def _rests(self, run: Run) -> bool:
-        state = run.state
-        return state.ended is not None or (state.suspended is not None and not self._ends[run.name])
+        state, suspended = run.state, run.state.suspended
+        if suspended is None:
+            return state.ended is not None
+        is_refused = (
+            suspended.reason == "model" and suspended.detail == "invalid_request"
+        )  # such as past a script's end
+        return is_refused or not self._ends[run.name]
 
     # --- workers
 
