@@ -6,12 +6,14 @@ from turnwright.memory import FixedClock, SequentialIds
 from turnwright.testing.crashes import CrashReport, Fault, Violation, explore_crashes
 from turnwright.testing.models import Fails, RecordedModel, Reply, ScriptedModel, call, fails, text
 from turnwright.testing.simulation import Simulation, simulate
+from turnwright.testing.watched import Law
 
 __all__ = [
     "CrashReport",
     "Fails",
     "Fault",
     "FixedClock",
+    "Law",
     "RecordedModel",
     "Reply",
     "ScriptedModel",

@@ -14,8 +14,9 @@ own:
     failed       the call reports an error without having taken effect
 
 Death is not an exception that a `finally` could heal: every later call of that engine fails too. Rule: what was
-acknowledged is kept, no effect happens without an acknowledged intent, a `never` effect happens at most once, the
-evidence is that of the journal, and the run ends as the calm one did or waits in doubt.
+acknowledged is kept, no effect happens without an acknowledged intent, a `never` effect happens at most once, nor one
+under a key, the evidence is that of the journal, nothing stays held on an account, and the run ends as the calm one did
+or waits in doubt.
 """
 
 from __future__ import annotations
@@ -29,15 +30,17 @@ from typing import Final, Literal, TypeAlias, TypeVar, cast, get_args
 
 from attrs import define, evolve as replace, field, frozen
 
+from turnwright import journal
 from turnwright.definition import AnyDefinition
 from turnwright.errors import TurnwrightError
 from turnwright.evidence import Entry
-from turnwright.memory import MemoryState
+from turnwright.memory import MemoryBudgets, MemoryIdempotency, MemoryState
 from turnwright.outcomes import Outcome, Suspended
 from turnwright.ports import Busy, Clock, Lease, State
 from turnwright.replay import replay_agent
 from turnwright.run import resume_agent, run_agent
-from turnwright.testing.watched import WatchedState, started_effects, watched_ports, watched_tool
+from turnwright.state import fold
+from turnwright.testing.watched import Law, WatchedState, started_effects, watched_ports, watched_tool
 from turnwright.tools import Tool
 from turnwright.wiring import Ports
 
@@ -52,6 +55,8 @@ KINDS: Final[tuple[FaultKind, ...]] = get_args(FaultKind)
 RUN: Final = "run"
 ROUNDS: Final = 8
 """How often a run that waits is taken up again before it counts as stuck."""
+MAY_GO_ON: Final = ("approval", "model", "cancelled", "external")
+"""Why a run may wait that has only to be taken up again."""
 
 
 @frozen
@@ -95,12 +100,14 @@ def explore_crashes(
     faults: Literal["single", "pairs"] = "single",
     kinds: Sequence[FaultKind] = KINDS,
     plans: Sequence[Sequence[Fault]] | None = None,
+    laws: Sequence[Law] = (),
 ) -> CrashReport:
     """Explore the crashes of one scenario. *ports* is called afresh, with the scenario's own folder, for every engine.
 
-    *plans* replays given plans only. A MemoryState is carried from engine to engine as a store on disk would be.
+    *plans* replays given plans only. *laws* are your own, beside those of every run. A store, accounts and keys in
+    memory are carried from engine to engine, as those on disk would be.
     """
-    return asyncio.run(_explore(definition, input, ports, decisions, faults, kinds, plans))
+    return asyncio.run(_explore(definition, input, ports, decisions, faults, kinds, plans, laws))
 
 
 async def _explore(
@@ -111,12 +118,13 @@ async def _explore(
     faults: str,
     kinds: Sequence[FaultKind],
     plans: Sequence[Sequence[Fault]] | None,
+    laws: Sequence[Law],
 ) -> CrashReport:
     report = CrashReport()
 
     async def play(plan: Sequence[Fault]) -> _Scenario:
         with tempfile.TemporaryDirectory() as folder:
-            scenario = _Scenario(definition, given, ports, Path(folder), decisions, tuple(plan))
+            scenario = _Scenario(definition, given, ports, Path(folder), decisions, tuple(plan), laws)
             await scenario.play()
             return scenario
 
@@ -158,7 +166,10 @@ class _World:
     """What stands outside every engine: what really happened, and what was really acknowledged."""
 
     calls: list[list[str]] = field(factory=list)
-    dispatched: dict[str, int] = field(factory=dict)
+    effects: dict[str, int] = field(factory=dict)
+    """How often each took place, by its id."""
+    tools: dict[str, Tool[..., object]] = field(factory=dict)
+    """Which tool each effect is of."""
     started: set[str] = field(factory=set)
     acknowledged: list[Entry] = field(factory=list)
     broken: list[str] = field(factory=list)
@@ -181,6 +192,7 @@ class _Scenario:
         folder: Path,
         decisions: str,
         plan: tuple[Fault, ...],
+        laws: Sequence[Law],
     ) -> None:
         self._definition = definition
         self._given = given
@@ -188,7 +200,8 @@ class _Scenario:
         self._folder = folder
         self._decisions = decisions
         self._plan = plan
-        self._memory: MemoryState | None = None
+        self._laws = laws
+        self._kept: Ports | None = None
         self._engines = 0
         self.world = _World()
         self.outcome: Outcome[object] | None = None
@@ -202,6 +215,8 @@ class _Scenario:
                 break
         ports = self._ports()
         try:
+            if self.outcome is not None and await self._holds(ports):
+                await self.engine()  # one that could not let go leaves that to the next
             await self._look(ports)
         finally:
             await _close(ports.state)
@@ -221,6 +236,8 @@ class _Scenario:
                 return None
             return worker.result()
         except (_Dead, TurnwrightError):
+            if not self._plan:
+                raise  # it is the scenario's own
             return None
         finally:
             await _close(ports.state)
@@ -228,11 +245,8 @@ class _Scenario:
     async def _work(self, definition: AnyDefinition, ports: Ports) -> Outcome[object]:
         outcome = await run_agent(definition, self._given, ports, run_id=RUN)
         for _ in range(ROUNDS):
-            if not isinstance(outcome, Suspended) or outcome.reason not in (
-                "approval",
-                "model",
-                "cancelled",
-                "external",
+            if not isinstance(outcome, Suspended) or not (
+                outcome.reason in MAY_GO_ON or outcome.detail == "unavailable"
             ):
                 break
             asked = [each.effect_id for each in outcome.pending if each.kind == "approval"]
@@ -241,40 +255,53 @@ class _Scenario:
 
     def _ports(self) -> Ports:
         ports = self._make(self._folder)
-        if isinstance(ports.state, MemoryState):
-            self._memory = ports.state if self._memory is None else self._memory.reopen()
-            ports = replace(ports, state=self._memory)
+        kept = self._kept = self._kept or ports
+        if isinstance(kept.state, MemoryState) and kept is not ports:
+            ports = replace(ports, state=kept.state.reopen())
+        if isinstance(kept.budgets, MemoryBudgets):
+            ports = replace(ports, budgets=kept.budgets)
+        if isinstance(kept.idempotency, MemoryIdempotency):
+            ports = replace(ports, idempotency=kept.idempotency)
         return ports
 
+    async def _holds(self, ports: Ports) -> Sequence[str]:
+        return () if ports.budgets is None else await ports.budgets.held(f"{ports.tenant}\n{RUN}:")
+
     async def _look(self, ports: Ports) -> None:
+        broken, world = self.world.broken, self.world
         entries = await ports.state.load(RUN)
-        kept = [(each.kind, each.body) for each in self.world.acknowledged]
+        kept = [(each.kind, each.body) for each in world.acknowledged]
         if [(each.kind, each.body) for each in entries[: len(kept)]] != kept:
-            self.world.broken.append("an acknowledged fact is lost")
+            broken.append("an acknowledged fact is lost")
         if entries:
             replayed = await replay_agent(self._definition, RUN, ports)
             if replayed.divergence is not None:
-                self.world.broken.append(f"the journal does not replay: {replayed.divergence}")
+                broken.append(f"the journal does not replay: {replayed.divergence}")
+            state = fold([journal.decode(each.kind, each.schema, each.body, position=each.seq) for each in entries])
+            broken += [wrong for law in self._laws if (wrong := law(world.effects, state))]
         lease = await ports.state.acquire(RUN, holder="afterwards", seconds=0.0, create=False)
         if self.outcome is not None and not isinstance(lease, Lease):
-            self.world.broken.append("a run at rest is still held")
+            broken.append("a run at rest is still held")
+        if self.outcome is not None and (held := await self._holds(ports)):
+            broken.append(f"a run at rest holds {', '.join(held).strip()}")
 
     def check(self, calm: Outcome[object] | None) -> None:
         """Hold the laws against what happened; *calm* is how the undisturbed run ended."""
         broken = [*self.world.broken]
-        for tool in self._definition.tools:
-            for effect, times in self.world.dispatched.items():
-                if tool.replay == "never" and effect.startswith(f"{tool.name} ") and times > 1:
-                    broken.append(f"the never effect {effect!r} happened {times} times")
+        has_keys = self._kept is not None and self._kept.idempotency is not None
+        for effect, times in self.world.effects.items():
+            tool = self.world.tools[effect]
+            if times > 1 and (tool.replay == "never" or (has_keys and tool.key is not None)):
+                broken.append(f"{effect}, of {tool.name}, which is never repeated, happened {times} times")
         if self.outcome is None:
             broken.append("the run never came to rest")
         elif calm is not None and not _same(self.outcome, calm):
             broken.append(f"the run ended as {self.outcome!r}, the calm one as {calm!r}")
         elif calm is not None and not isinstance(self.outcome, Suspended):
-            # Where no port lied and nobody was asked what became of a call, the model was told the same.
-            died = {each.kind for each in self._plan} <= DEATHS and not any(
-                [t.reconcile for t in self._definition.tools]
-            )
+            # Where no port lied, nobody was asked what became of a call and no key was left taken, the model was told
+            # the same.
+            asked = any([tool.reconcile is not None or tool.key is not None for tool in self._definition.tools])
+            died = {each.kind for each in self._plan} <= DEATHS and not asked
             if died and self.outcome.transcript != calm.transcript:
                 broken.append("another conversation was held than in the calm run")
         self.violations = [Violation(self._plan, what) for what in broken]
@@ -349,10 +376,10 @@ class _Engine:
         world = self._scenario.world
 
         def happens(tool: Tool[..., object], effect_id: str) -> None:
-            name = f"{tool.name} {effect_id}"
-            world.dispatched[name] = world.dispatched.get(name, 0) + 1
+            world.tools[effect_id] = tool
+            world.effects[effect_id] = world.effects.get(effect_id, 0) + 1
             if effect_id not in world.started:
-                world.broken.append(f"the effect {name!r} happened without an acknowledged intent")
+                world.broken.append(f"{effect_id}, of {tool.name}, happened without an acknowledged intent")
 
         return watched_tool(tool, lambda: self, happens)
 

@@ -18,7 +18,8 @@ from turnwright.definition import Durability
 from turnwright.errors import ModelError, PortError
 from turnwright.evidence import Entry, Evidence
 from turnwright.inbox import Word
-from turnwright.messages import AssistantMessage
+from turnwright.lifecycle import LifecycleEvent
+from turnwright.messages import AssistantMessage, Message
 from turnwright.ports import (
     Append,
     Appended,
@@ -28,10 +29,12 @@ from turnwright.ports import (
     Begun,
     Budgets,
     Busy,
+    Context,
     Denied,
     Idempotency,
     Inbox,
     Lease,
+    Listener,
     Model,
     ModelRequest,
     Reserved,
@@ -70,6 +73,8 @@ def watched_ports(ports: Ports, calls: Calls) -> Ports:
         budgets=None if ports.budgets is None else _Budgets(calls, ports.budgets),
         idempotency=None if ports.idempotency is None else _Idempotency(calls, ports.idempotency),
         inbox=None if ports.inbox is None else _Inbox(calls, ports.inbox),
+        listener=None if ports.listener is None else _Listener(calls, ports.listener),
+        context=None if ports.context is None else _Context(calls, ports.context),
     )
 
 
@@ -140,6 +145,26 @@ class _Inbox:
     async def poll(self, run_id: str, after: int) -> Sequence[tuple[int, Word]]:
         error = PortError("the inbox did not answer")
         return await self._calls.call("inbox.poll", lambda: self._inner.poll(run_id, after), error)
+
+
+@frozen(eq=False)
+class _Listener:
+    _calls: Calls
+    _inner: Listener
+
+    async def on_event(self, event: LifecycleEvent) -> None:
+        error = RuntimeError("the listener failed")
+        await self._calls.call("listener.on_event", lambda: self._inner.on_event(event), error)
+
+
+@frozen(eq=False)
+class _Context:
+    _calls: Calls
+    _inner: Context
+
+    async def prepare(self, messages: Sequence[Message], budget: int | None) -> Sequence[Message]:
+        error = ModelError("overloaded", "the context could not be prepared", retryable=True)
+        return await self._calls.call("context.prepare", lambda: self._inner.prepare(messages, budget), error)
 
 
 class WatchedState:

@@ -16,9 +16,8 @@ promises; how long a call is on its way, and the order of alarms that are due to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from random import Random
-from typing import TypeAlias
 
 from attrs import field, frozen
 
@@ -39,12 +38,10 @@ from turnwright.testing.simulation.laws import Calm, broken_laws, states
 from turnwright.testing.simulation.runs import Chronicle, Run, Store
 from turnwright.testing.simulation.world import TURNS, World
 from turnwright.testing.virtual import LoopClock, VirtualLoop
+from turnwright.testing.watched import Law
 from turnwright.wiring import Ports
 
-__all__ = ["Law", "Simulation", "simulate"]
-
-Law: TypeAlias = Callable[[Mapping[str, int], RunState], str]
-"""Looks at how often each effect of a run took place, by its id, and at the run; gives what is wrong, or nothing."""
+__all__ = ["Simulation", "simulate"]
 
 CASTS = (
     (("ada", "run-1"),),

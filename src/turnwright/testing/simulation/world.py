@@ -382,11 +382,6 @@ class _Observer:
         if self._told and event.seq != self._told + 1:
             self._chronicle.violate(f"the listener was told {event.seq} after {self._told}")
         self._told = event.seq
-        await self._life.call("listener.on_event", _nothing, RuntimeError("the listener failed"))
-
-
-async def _nothing() -> None:
-    """Nobody does anything."""
 
 
 def _stands(outcome: Outcome[object]) -> str:
