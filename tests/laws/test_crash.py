@@ -135,9 +135,8 @@ class Shape:
 
     def in_memory(self, _: Path) -> Ports:
         """Ports of a fresh engine over the store in memory."""
-        return Ports(
-            ScriptedModel(self.replies), scopes=("team",), **{name: make() for name, make in self.ports.items()}
-        )
+        made = {name: make() for name, make in self.ports.items()}
+        return Ports(ScriptedModel(self.replies), scopes=("team",), **made)  # type: ignore[arg-type]
 
     def on_file(self, folder: Path) -> Ports:
         """Ports of a fresh engine over one SQLite file."""
@@ -217,7 +216,7 @@ def test_every_call_of_every_port_is_cut() -> None:
         for name in vars(protocol)
         if iscoroutinefunction(getattr(protocol, name))
     }
-    tools = {f"tool {name}" for name in AGENT.toolbox | ORDERER.toolbox}
+    tools = {f"tool {name}" for name in (*AGENT.toolbox, *ORDERER.toolbox)}
     in_trouble = {"state.renew", "budgets.held", "budgets.release"}
     never = {"state.evidence", "state.erase", "state.runs"}
 

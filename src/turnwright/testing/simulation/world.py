@@ -201,7 +201,6 @@ class World:
             idempotency=self._keys,
             telemetry=observer,
             deltas=observer,
-            listener=observer if self._has_listener else None,
             clock=life,
             ids=self._ids,
             cancellation=life.signal if self._has_signal else None,
@@ -209,7 +208,7 @@ class World:
             tenant=run.tenant,
             grace=2.0,
         )
-        return watched_ports(ports, life)
+        return replace(watched_ports(ports, life), listener=observer if self._has_listener else None)
 
     def _acknowledge(self, life: Life, observer: _Observer, expected: int, entries: Sequence[Entry]) -> None:
         for fact in life.run.acknowledge(expected, entries):
@@ -381,7 +380,12 @@ class _Observer:
         """Take a lifecycle event."""
         if self._told and event.seq != self._told + 1:
             self._chronicle.violate(f"the listener was told {event.seq} after {self._told}")
-        self._told = event.seq
+        self._told = event.seq  # whatever befalls the call that tells it
+        await self._life.call("listener.on_event", _nothing, RuntimeError("the listener failed"))
+
+
+async def _nothing() -> None:
+    """Nobody does anything."""
 
 
 def _stands(outcome: Outcome[object]) -> str:
