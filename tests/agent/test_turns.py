@@ -11,7 +11,7 @@ from attrs import evolve as replace
 from tests.agent.listening import Heard
 from tests.driver.virtual import LoopClock, leftovers, run
 from tests.laws.test_balance import unbalanced
-from turnwright import Block, Limits, ModelError, Ports, Rewrite, ToolContext, ToolOutput, tool
+from turnwright import Block, Completed, Limits, ModelError, Ports, Rewrite, ToolContext, ToolOutput, tool
 from turnwright.agent import Agent, NextTurn, Signal, ToolCallContext, TurnContext
 from turnwright.deltas import ReasoningDelta, TextDelta
 from turnwright.lifecycle import LifecycleEvent, MessageStart, MessageUpdate, ToolExecutionEnd, ToolExecutionStart
@@ -30,7 +30,7 @@ from turnwright.messages import (
     UserMessage,
 )
 from turnwright.ports import ModelRequest
-from turnwright.testing import ScriptedModel, call, text
+from turnwright.testing import ScriptedModel, call, fails, text
 
 
 @tool(replay="safe")
@@ -636,6 +636,28 @@ async def test_to_stop_after_a_turn_leaves_the_queues_alone() -> None:
     answer = agent.state.messages[1]
     assert isinstance(answer, AssistantMessage)
     assert (answer, "tool_calls") == (seen[0].message, answer.stop_reason)
+
+
+@pytest.mark.promise("P-09")
+@pytest.mark.parametrize("stops", [False, True])
+async def test_whoever_goes_on_wants_the_next_turn_and_no_more(stops: bool) -> None:
+    """After a stop the hooks are not asked about that turn again; after a failure, as after any other turn."""
+    asked: list[int] = []
+
+    async def stop(context: TurnContext, _: Signal) -> bool:
+        if context.tool_results:
+            asked.append(sum([isinstance(each, AssistantMessage) for each in context.messages]))
+        return stops and len(asked) == 1
+
+    failing = fails(ModelError("overloaded", "busy"), then=call("look"))
+    model = ScriptedModel([call("look"), call("look") if stops else failing, text("done")])
+    agent = Agent(model, tools=[look], should_stop_after_turn=stop)
+
+    await agent.prompt("go")
+    outcome = await agent.continue_()
+
+    assert isinstance(outcome, Completed)
+    assert [1, 2] == asked
 
 
 @pytest.mark.promise("P-09")

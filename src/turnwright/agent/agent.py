@@ -178,7 +178,7 @@ class Agent:
         """Whether somebody aborted the run that waits; nobody said how it stands; nobody hears of it while it ends."""
         self._since = 0
         """How many messages there were before the current run."""
-        self._resumed = False
+        self._stopped_before = 0  # the turn before which a hook said stop: whoever goes on wants it
         self._compiled: tuple[object, AgentDefinition[str, str]] | None = None
 
     # --- saying something
@@ -398,7 +398,6 @@ class Agent:
 
     async def _continue(self, words: Sequence[Answer]) -> Outcome[str]:
         if self._open:
-            self._resumed = True
             return await self._drive(self._open, None, words)
         if words:
             about = ", ".join([each.effect_id for each in words])
@@ -413,7 +412,7 @@ class Agent:
 
     async def _begin(self, messages: Sequence[UserMessage], *, speak: bool = False) -> Outcome[str]:
         self._since = len(self.state.messages)
-        self._resumed = False
+        self._stopped_before = 0
         self._queue.begin(speak=speak)
         opening = Opening(self._ports.ids.new_id(), tuple(messages))  # its own, also beside another process's
         return await self._drive(self._session.run_id(self._session.runs + 1), opening)
@@ -525,9 +524,13 @@ class Agent:
 
     async def _between_turns(self, view: TurnView) -> Go | Stop | None:
         """Ask whether to stop, after the turn and before the next, and what the next one needs or the end may say."""
-        if self._resumed:
-            self._resumed = False  # somebody wants this turn
+        if view.turn == self._stopped_before:
             return None
+        said = await self._asked(view)
+        self._stopped_before = view.turn if isinstance(said, Stop) else 0
+        return said
+
+    async def _asked(self, view: TurnView) -> Go | Stop | None:
         if self._base.boundary is not None:
             said = await awaited(self._base.boundary(view))
             if said is not None:
