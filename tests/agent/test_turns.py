@@ -646,7 +646,7 @@ async def test_whoever_goes_on_wants_the_next_turn_and_no_more(stops: bool) -> N
 
     async def stop(context: TurnContext, _: Signal) -> bool:
         if context.tool_results:
-            asked.append(sum([isinstance(each, AssistantMessage) for each in context.messages]))
+            asked.append(sum([isinstance(each, ToolMessage) for each in context.messages]))
         return stops and len(asked) == 1
 
     failing = fails(ModelError("overloaded", "busy"), then=call("look"))
