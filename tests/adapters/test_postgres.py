@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
+import signal
+import socket
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -20,7 +23,7 @@ from psycopg.abc import Params
 from psycopg.sql import SQL, Identifier
 
 from tests.postgres import PASSWORD, conninfo, schema_of, serving
-from turnwright import AgentDefinition, Completed, Happened, Ports, Suspended, resume_agent, run_agent, tool
+from turnwright import AgentDefinition, Completed, Happened, Outcome, Ports, Suspended, resume_agent, run_agent, tool
 from turnwright.errors import MissingExtra, PortError, UnusablePorts
 from turnwright.evidence import verify
 from turnwright.inbox import Cancel, Steer
@@ -227,7 +230,7 @@ async def test_a_migration_is_whole_or_has_not_been(tmp_path: Path, monkeypatch:
 
 
 async def test_a_store_goes_on_after_the_server_hung_up(tmp_path: Path) -> None:
-    """The call that meets it may fail; asked again with the same append id, nothing is lost and nothing doubled."""
+    """The call that meets it is made once more where that is harmless; nothing is lost and nothing doubled."""
     author, schema = Author(), schema_of(tmp_path)
     async with PostgresState(other(application_name=schema), schema=schema) as state:
         await opened(state, author)
@@ -236,12 +239,56 @@ async def test_a_store_goes_on_after_the_server_hung_up(tmp_path: Path) -> None:
             meddle.execute(
                 "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = %s", (schema,)
             )
-        with pytest.raises(PortError, match=r"terminat|closed"):
-            await state.append("r1", 1, 1, "a-2", turn)
 
         await state.append("r1", 1, 1, "a-2", turn)
 
         assert told(author.entries) == told(await state.load("r1"))
+
+
+@pytest.mark.promise("N-05")
+async def test_runs_outlive_a_restart_of_the_server() -> None:
+    """One of its processes is killed, and it throws everybody out while it recovers: nobody hears of it.
+
+    Each effect took place once, and each run came to its end.
+    """
+    sent: list[str] = []
+    under_way = asyncio.Event()
+
+    @tool
+    async def send(to: str) -> str:
+        """Send a letter."""
+        sent.append(to)
+        if len(sent) == 20:
+            under_way.set()
+        return to
+
+    writer = AgentDefinition(name="writer", instruction="Write.", tools=[send])
+
+    async def write(state: PostgresState, name: str) -> Outcome[str]:
+        script = [*[call("send", to=f"{name}-{number}") for number in range(20)], text("done")]
+        return await run_agent(writer, "go", Ports(ScriptedModel(script), state), run_id=name, max_turns=30)
+
+    with serving() as address:
+        async with PostgresState(address) as state:
+            await state.runs()
+            writing = [asyncio.ensure_future(write(state, f"r{number}")) for number in range(4)]
+            await asyncio.wait_for(under_way.wait(), 30)
+            os.kill(await state._ask(lambda connection: connection.info.backend_pid), signal.SIGKILL)
+            ended = await asyncio.wait_for(asyncio.gather(*writing), 60)
+
+    assert [Completed] * 4 == [type(each) for each in ended]
+    assert sorted({*sent}) == sorted(sent)
+    assert 80 == len(sent)
+
+
+async def test_a_server_that_was_never_there_is_not_waited_for() -> None:
+    """A wrong address is told at once."""
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        state = PostgresState(f"postgresql://postgres@127.0.0.1:{nobody.getsockname()[1]}/postgres")
+        with pytest.raises(PortError, match="refused"):
+            await asyncio.wait_for(state.load("r1"), 5)
+        await state.close()
 
 
 @pytest.mark.parametrize(("changes", "seconds"), [({}, "30"), ({"keepalives_idle": "7"}, "7")])

@@ -77,12 +77,13 @@ class PostgresBudgets(Accounts[Connection], OnServer):
         Accounts.__init__(self, limits, tenant)
 
     async def _work(self, work: Callable[[Connection], T]) -> T:
-        return await self._ask(lambda connection: _whole(connection, work))
+        return await self._ask(lambda connection: _whole(connection, work), repeat=True)
 
     async def _take_whole(self, take: Callable[[Connection], T], undo: Callable[[Connection, T], None]) -> T:
         return await self._take(
             lambda connection: _whole(connection, take),
             lambda connection, taken: _whole(connection, lambda connection: undo(connection, taken)),
+            repeat=True,
         )
 
     def _set_limits(self, connection: Connection, limits: Limits) -> None:

@@ -6,6 +6,10 @@ function of a connection. It is one statement, or a transaction that it opens it
 relies on conditions, row locks and unique keys alone. Orders of one kind may be done together: all those that came
 while the last were on their way go as one statement, and so share its round trip and its sync.
 
+A server that restarts is waited for, within the patience of an order; and an order whose connection it took along is
+done once more where that changes nothing: what asks for a lease, a key or a place in an inbox fails instead, since
+nobody knows whether it got it.
+
 The connections are synchronous, because waiting for an answer in C, in a thread of its own, takes half of the
 processor time that an event loop's two wake-ups take.
 
@@ -21,14 +25,15 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Event, Lock, Thread, current_thread
-from time import monotonic
-from typing import Final, Self, TypeAlias, TypeVar, cast
+from time import monotonic, sleep
+from typing import ClassVar, Final, Self, TypeAlias, TypeVar, cast
 
 import psycopg
 from attrs import define, field, frozen
 from psycopg import Connection, IsolationLevel
 from psycopg.abc import ConnDict
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import PGconn, Ping
 
 from turnwright.definition import Durability
 from turnwright.errors import PortError
@@ -156,9 +161,12 @@ class OnServer:
     async def __aexit__(self, *error: object) -> None:
         await self.close()
 
-    async def _ask(self, work: Callable[[Connection], T]) -> T:
-        """Do *work*. Cancelling stops the statement too; whether it was done is then unknown."""
-        task = self._connected().put(work)
+    async def _ask(self, work: Callable[[Connection], T], *, repeat: bool = False) -> T:
+        """Do *work*, twice if need be where *repeat* says that this is harmless.
+
+        Cancelling stops the statement too; whether it was done is then unknown.
+        """
+        task = self._connected().put(work, repeat=repeat)
         try:
             return cast("T", await task.future)
         except asyncio.CancelledError:
@@ -169,10 +177,12 @@ class OnServer:
         """Do *work* for *piece*, and for what others ask meanwhile. Cancelling forgets the answer, not the work."""
         return cast("T", await self._connected().put_together(work, piece).future)
 
-    async def _take(self, take: Callable[[Connection], T], undo: Callable[[Connection, T], None]) -> T:
+    async def _take(
+        self, take: Callable[[Connection], T], undo: Callable[[Connection, T], None], *, repeat: bool = False
+    ) -> T:
         """Do *take*; if nobody waits for what it took any more, do *undo* before anything else is done."""
         server = self._connected()
-        task = server.put(take)
+        task = server.put(take, repeat=repeat)
 
         def give_back(connection: Connection) -> None:
             task.ended.wait()
@@ -200,6 +210,7 @@ class Task(Order):
     """Something to do on a connection, after *after*. It can be dropped, and others can wait for it."""
 
     work: Callable[[Connection], object]
+    may_repeat: bool = False
     after: tuple[Task, ...] = ()
     since: float = field(factory=monotonic)
     ended: Event = field(factory=Event)
@@ -245,6 +256,7 @@ class Batch:
 
     work: Callable[..., Sequence[object]]
     parts: Sequence[Part] = ()
+    may_repeat: ClassVar[bool] = True
     since: float = field(factory=monotonic)
 
     def perform(self, connection: Connection) -> None:
@@ -340,10 +352,10 @@ class Server:
         for thread in self._threads.copy():
             thread.join(max(0.0, until - monotonic()))
 
-    def put(self, work: Callable[[Connection], object], *, ahead: bool = False) -> Task:
+    def put(self, work: Callable[[Connection], object], *, repeat: bool = False, ahead: bool = False) -> Task:
         """Have *work* done; where it is *ahead*, before whatever is asked for from now on."""
         with _lock:
-            task = Task(work, after=tuple(self._ahead))
+            task = Task(work, repeat, after=tuple(self._ahead))
             if ahead:
                 self._ahead.add(task)
             self._hand_out(task)
@@ -425,7 +437,7 @@ class Server:
                 return
             for part in item.parts:
                 if isinstance(part.value, Alone):
-                    self._hand_out(Task(part.value.work, future=part.future))
+                    self._hand_out(Task(part.value.work, may_repeat=True, future=part.future))
             if self._waiting[item.work]:
                 self._hand_out(Batch(item.work))
             else:
@@ -433,21 +445,27 @@ class Server:
 
     def _do(self, item: Task | Batch, orders: Sequence[Order], connection: Connection | None) -> Connection | None:
         """Do *item*, and keep in *orders* what came of it. The connection, if there still is one."""
-        try:
-            if monotonic() > item.since + WAIT_SECONDS:
-                raise PortError(
-                    f"{self._place}: no connection within {WAIT_SECONDS:g} s; "
-                    f"all {self._place.connections} connections are busy"
-                )
-            if isinstance(item, Task):
-                for each in item.after:
-                    each.ended.wait()
-            if connection is None:
-                connection = self._connect()
-            item.perform(connection)
-        except Exception as error:  # noqa: BLE001 - whoever waits is told
-            for order in orders:
-                order.error = error
+        for is_last in (not item.may_repeat, True):
+            try:
+                if monotonic() > item.since + WAIT_SECONDS:
+                    raise PortError(
+                        f"{self._place}: no connection within {WAIT_SECONDS:g} s; "
+                        f"all {self._place.connections} connections are busy"
+                    )
+                if isinstance(item, Task):
+                    for each in item.after:
+                        each.ended.wait()
+                if connection is None:
+                    connection = self._connect(item.since + WAIT_SECONDS)
+                item.perform(connection)
+            except Exception as error:  # noqa: BLE001 - whoever waits is told
+                if connection is not None and connection.closed and not is_last:
+                    self._losses += 1
+                    connection = None
+                    continue
+                for order in orders:
+                    order.error = error
+            break
         for order in orders:
             if order.error is not None:
                 order.error = _told(self._place, order.error)
@@ -456,10 +474,23 @@ class Server:
             return None
         return connection
 
-    def _connect(self) -> Connection:
+    def _reach(self, conninfo: str, until: float) -> Connection:
+        """Connect. A server that comes up, or was there before, is waited for *until* then, unless we are to end."""
+        pause = 0.05
+        while True:
+            try:
+                return Connection.connect(conninfo, autocommit=True)
+            except psycopg.OperationalError:
+                said = PGconn.ping(conninfo.encode())
+                is_coming = said == Ping.REJECT or (said == Ping.NO_RESPONSE and self._welcome_said)
+                if not is_coming or self._ended or monotonic() + pause > until:
+                    raise
+            sleep(pause)
+            pause = min(2 * pause, 0.5)
+
+    def _connect(self, until: float) -> Connection:
         said = {**PATIENCE, **conninfo_to_dict(self._place.conninfo)}
-        conninfo = make_conninfo("", **said)
-        connection = Connection.connect(conninfo, autocommit=True)
+        connection = self._reach(make_conninfo("", **said), until)
         try:
             speak_text(connection)
             connection.isolation_level = IsolationLevel.READ_COMMITTED

@@ -73,8 +73,8 @@ class PostgresIdempotency(OnServer):
             if not connection.execute(COMMIT, (kept, namespace, key)).rowcount:
                 raise KeyError((namespace, key))
 
-        await self._ask(commit)
+        await self._ask(commit, repeat=True)
 
     async def mark_unknown(self, namespace: str, key: str) -> None:
         """Leave the key taken; see `Idempotency.mark_unknown`."""
-        await self._ask(lambda connection: connection.execute(DOUBT, (namespace, key)))
+        await self._ask(lambda connection: connection.execute(DOUBT, (namespace, key)), repeat=True)

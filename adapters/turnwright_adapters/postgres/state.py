@@ -257,11 +257,11 @@ class PostgresState(OnServer):
         def renew(connection: Connection) -> bool:
             return connection.execute(RENEW, wanted).rowcount > 0
 
-        return await self._ask(renew)
+        return await self._ask(renew, repeat=True)
 
     async def release(self, run_id: str, epoch: int) -> None:
         """Give the run back; see `State.release`."""
-        await self._ask(lambda connection: self._give_back(connection, run_id, epoch))
+        await self._ask(lambda connection: self._give_back(connection, run_id, epoch), repeat=True)
 
     def _give_back(self, connection: Connection, run_id: str, epoch: int) -> None:
         wanted = {"tenant": self._tenant, "run_id": run_id, "epoch": epoch}
@@ -298,7 +298,7 @@ class PostgresState(OnServer):
             found = connection.execute(READ_JOURNAL, (self._tenant, run_id, after), binary=True)
             return [self._kept.entry(run_id, row) for row in found.fetchall()]
 
-        return await self._ask(load)
+        return await self._ask(load, repeat=True)
 
     async def evidence(self, run_id: str, after: int = 0) -> Sequence[Evidence]:
         """The evidence; see `State.evidence`."""
@@ -307,7 +307,7 @@ class PostgresState(OnServer):
             found = connection.execute(READ_EVIDENCE, (self._tenant, run_id, after), binary=True)
             return [Evidence(*item_of(row)) for row in found.fetchall()]
 
-        return await self._ask(evidence)
+        return await self._ask(evidence, repeat=True)
 
     # --- the inbox
 
@@ -358,7 +358,7 @@ class PostgresState(OnServer):
             found = connection.execute(READ_HEADS, wanted, binary=True)
             return [RunHead(*row) for row in found.fetchall()]
 
-        return await self._ask(runs)
+        return await self._ask(runs, repeat=True)
 
     async def erase(self, run_id: str) -> None:
         """Drop content; see `State.erase`.
@@ -375,7 +375,7 @@ class PostgresState(OnServer):
                 connection.execute("UPDATE journal SET body = NULL WHERE run = %s", found)
                 connection.execute("UPDATE inbox SET body = NULL WHERE run = %s", found)
 
-        await self._ask(erase)
+        await self._ask(erase, repeat=True)
 
 
 def _append(connection: Connection, appends: Sequence[_Append]) -> Sequence[Append | Alone | Exception]:
