@@ -12,7 +12,7 @@ import pytest
 
 from turnwright import Decision, Ports, resume_agent, run_agent
 from turnwright.cli.loading import load
-from turnwright.cli.models import PROVIDERS
+from turnwright.models import PROVIDERS
 from turnwright.outcomes import Suspended
 from turnwright.testing import RecordedModel, Reply, ScriptedModel
 

@@ -15,7 +15,7 @@ from turnwright.cli.chat import ChatCommand, chat
 from turnwright.cli.console import Screen
 from turnwright.cli.exits import CommandError
 from turnwright.cli.loop import EventLoop
-from turnwright.cli.models import DEFAULT, PROVIDERS, Answers
+from turnwright.cli.models import DEFAULT, Answers
 from turnwright.cli.resume import ResumeCommand, resume
 from turnwright.cli.run import RunCommand, run
 from turnwright.cli.runs import RunsCommand, runs
@@ -25,6 +25,7 @@ from turnwright.cli.words import CallWord, RunWord, say, say_about_call, spoken,
 from turnwright.heads import RunStatus
 from turnwright.inbox import Approve, Cancel, Deny, Resolve, Steer
 from turnwright.messages import UserMessage
+from turnwright.models import PROVIDERS
 from turnwright.run import MAX_TURNS
 
 __all__ = ["Work", "parse"]
