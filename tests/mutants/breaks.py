@@ -149,8 +149,8 @@ BREAKS: Final = (
     Break(
         "an effect starts before its intent is acknowledged",
         f"{CORE}/driver.py",
-        "            await self._race.run(self.flush(), *self.written_to)\n        if self.ports.clock",
-        "            pass\n        if self.ports.clock",
+        "            await self._race.run(self.flush(), *self.written_to)\n        if self._ownership.is_due",
+        "            pass\n        if self._ownership.is_due",
         f"{RECOVERY} tests/laws/test_crash.py",
     ),
     Break(
@@ -369,10 +369,10 @@ BREAKS: Final = (
         "tests/adapters/test_sqlite.py",
     ),
     Break(
-        "a SQLite account is overdrawn",
-        f"{SQLITE}/budgets.py",
-        "if settled + reserved + amount > limit:",
-        "if settled + amount > limit:",
+        "an account in a database is overdrawn",
+        "adapters/turnwright_adapters/_accounts.py",
+        "if amount > left[scope, axis]:",
+        "if amount > left[scope, axis] + amount:",
         ON_SQLITE,
     ),
 )
