@@ -64,7 +64,10 @@ class Fault:
 
 @frozen
 class RunOpened:
-    """The run exists. *salt* keys the digests of its evidence; *input* is JSON, *messages* is how the model sees it."""
+    """The run exists. *salt* keys the digests of its evidence; *input* is JSON, *messages* is how the model sees it.
+
+    *principal* is on whose behalf it acts, all its life.
+    """
 
     run_id: str
     definition: str
@@ -74,6 +77,7 @@ class RunOpened:
     max_turns: int
     deadline: float | None
     salt: str
+    principal: str = ""
 
 
 @frozen

@@ -330,6 +330,7 @@ class Performer:
             call.digest,
             call.needs_approval,
             request.expires_at,
+            self._state.opened.principal,
         )
         try:
             answer = await approvals.request(question)
@@ -396,6 +397,7 @@ class Performer:
             command.attempt,
             self._ports.tenant,
             self._updates(tool, call),
+            self._ports.principal,
         )
         try:
             args, kwargs = tool.parameters.bind(call.arguments, context)  # type: ignore[arg-type] # JSON, once admitted

@@ -268,7 +268,8 @@ class Inbox(Protocol):
 class ApprovalRequest:
     """The question whether *tool* may run with exactly *arguments*, which *digest* binds.
 
-    *rendering* shows the validated arguments whole, with control and direction characters made visible.
+    *rendering* shows the validated arguments whole, with control and direction characters made visible. *principal* is
+    on whose behalf the run acts: an answer counts for this run, and so for nobody else.
     """
 
     run_id: str
@@ -280,6 +281,7 @@ class ApprovalRequest:
     digest: str
     level: int
     expires_at: float | None
+    principal: str = ""
 
 
 @frozen

@@ -197,7 +197,8 @@ async def open_inbox(definition: AnyDefinition, ports: Ports, run_id: str) -> No
     try:
         if not await driver.load():
             salt = ports.ids.new_id()[:64]
-            driver.note(RunOpened(run_id, definition.name, definition.fingerprint, None, (), MAX_TURNS, None, salt))
+            opened = (run_id, definition.name, definition.fingerprint, None, (), MAX_TURNS, None, salt)
+            driver.note(RunOpened(*opened, ports.principal))
             driver.note(RunSuspended("external", "inbox"))
             await driver.flush()
     finally:
@@ -247,7 +248,7 @@ async def _open(
         driver.note(
             RunOpened(
                 *(run_id, definition.name, definition.fingerprint, opening.input, opening.messages),
-                *(max_turns or MAX_TURNS, deadline, salt),
+                *(max_turns or MAX_TURNS, deadline, salt, driver.ports.principal),
             )
         )
     for word in words:
@@ -317,9 +318,14 @@ def _refuse_unknown(state: RunState, effect_id: object) -> None:
 
 
 def _recognise(driver: Driver, definition: AnyDefinition, opening: Opening | None) -> None:
-    """Refuse another input; wait for the right definition when the run was opened under another one."""
-    opened = driver.state.opened
+    """Refuse another input or principal; wait for the right definition when the run was opened under another one."""
+    opened, principal = driver.state.opened, driver.ports.principal
     assert opened is not None
+    if opened.principal != principal:
+        message = (
+            f"run {opened.run_id!r} acts for another principal than {principal!r}; give Ports(principal=...) its own"
+        )
+        raise RunMismatch(opened.run_id, message)
     if opening is not None and encode(plain(opening.input)) != encode(plain(opened.input)):
         raise RunMismatch(opened.run_id, f"run {opened.run_id!r} was opened with another input; use another run id")
     suspended = driver.state.suspended

@@ -106,7 +106,7 @@ class DidNotHappen:
 class ToolContext:
     """What a tool may know of its call. A parameter annotated with this class receives it and is hidden from the model.
 
-    *attempt* counts from 1.
+    *attempt* counts from 1. *principal* is on whose behalf the run acts.
     """
 
     run_id: str
@@ -116,6 +116,7 @@ class ToolContext:
     attempt: int
     _tenant: str = field(repr=False)
     _update: Callable[[str], None] = field(repr=False, eq=False)
+    principal: str = ""
 
     @property
     def key(self) -> str:

@@ -32,7 +32,8 @@ class Ports:
     """One of each port. `Ports(model=...)` is enough: the rest are in memory, or nothing where nothing will do.
 
     *capabilities* are those granted to the run, None for all; *scopes* are the budget accounts it draws on besides
-    its own; *tenant* is the namespace of keys. With *prices*, each answer is charged to the axis `money` of these
+    its own; *tenant* is the namespace of keys; *principal* is on whose behalf the run acts, who opened it and nobody
+    else may go on with it. With *prices*, each answer is charged to the axis `money` of these
     accounts, in millionths of a dollar. `replace(ports, state=...)` makes another value.
     """
 
@@ -54,6 +55,7 @@ class Ports:
     capabilities: frozenset[str] | None = None
     scopes: tuple[str, ...] = ()
     tenant: str = ""
+    principal: str = ""
     prices: Prices | None = None
     grace: float = 5.0
     """How long a cancelled effect may take to end before it is abandoned, in seconds."""
@@ -62,6 +64,10 @@ class Ports:
         for name in ("scopes", "capabilities"):
             if isinstance(getattr(self, name), str):
                 message = f"ports: {name} is a collection of names, not one text"
+                raise TypeError(message)
+        for name in ("tenant", "principal"):
+            if not isinstance(getattr(self, name), str):
+                message = f"ports: {name} is a text, not {getattr(self, name)!r:.80}"
                 raise TypeError(message)
         grace: object = self.grace
         if not (isinstance(grace, int | float) and 0 <= grace <= 3600):

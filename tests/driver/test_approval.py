@@ -20,6 +20,7 @@ from turnwright import (
     Pending,
     Ports,
     RunError,
+    RunMismatch,
     Suspended,
     Tool,
     ToolContext,
@@ -139,6 +140,33 @@ async def test_what_is_shown_cannot_hide_or_turn_around() -> None:
 
     assert shown.isascii()
     assert [True] * 4 == [mark in shown for mark in (r"\u202e", r"\u200b", r"\u001b", r"\ue000")]
+
+
+@pytest.mark.promise("N-09")
+@pytest.mark.parametrize("other", ["", "ben"])
+async def test_a_yes_counts_for_whom_the_run_acts_and_for_nobody_else(other: str) -> None:
+    """Who decides and the tool are told for whom; on another's behalf nobody goes on, whatever was approved."""
+    served: list[str] = []
+
+    @tool(approval="required")
+    async def transfer(context: ToolContext, cents: int) -> str:
+        """Transfer."""
+        served.append(context.principal)
+        return f"{cents}"
+
+    approvals = MemoryApprovals()
+    agent = AgentDefinition(name="till", instruction="Pay.", tools=[transfer])
+    world = Ports(ScriptedModel([call("transfer", cents=5), text("done")]), approvals=approvals, principal="ada")
+    (pending,) = waiting(await run_agent(agent, "go", world, run_id="r1"))
+    yes = {pending.effect_id: "approve"}
+
+    with pytest.raises(RunMismatch, match="principal"):
+        await resume_agent(agent, "r1", replace(world, principal=other), decisions=yes)
+    refused = [*served]
+    ended = await resume_agent(agent, "r1", world, decisions=yes)
+
+    assert isinstance(ended, Completed)
+    assert ([], ["ada"], "ada") == (refused, served, approvals.asked[0].principal)
 
 
 @pytest.mark.promise("N-09")
