@@ -51,13 +51,15 @@ def resume(command: ResumeCommand, *, loop: EventLoop, screen: Screen) -> int:
     state = command.store.open(loop=loop, create=False)
     history = loop.run(read(state, command.run_id, store=command.store))
     history.refuse_other(definition, target=command.target)
-    calls = history.state().calls
+    folded = history.state()
+    calls, opened = folded.calls, folded.opened
     screen.settled = frozenset([call.part.id for call in calls if call.result is not None])
     name, model = choose(command.answers, target.recording, loop=loop, screen=screen)
     screen.note(f"{one_line(definition.name)} with {name}")
     if definition.output_spec is not None:
         screen.text_style = "dim"
-    ports = Ports(model=model, state=state)
+    # Whoever may open the store acts for whom the run does.
+    ports = Ports(model=model, state=state, principal="" if opened is None else opened.principal)
     attended = _when_free(command, definition, ports, loop=loop, screen=screen)
     outcome = attended.outcome
     if history.has_ended and isinstance(outcome, Completed) and definition.output_spec is None:
