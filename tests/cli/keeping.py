@@ -50,7 +50,7 @@ def suspended(path: Path, target: str, replies: Sequence[Reply]) -> Kept:
 
     async def run() -> str:
         async with SqliteState(path) as state:
-            ports = Ports(model=ScriptedModel(replies), state=state)
+            ports = Ports(model=ScriptedModel(replies), state=state, principal="ada")
             outcome = await run_agent(load(target).definition, "My teapot broke", ports)
             assert isinstance(outcome, Suspended)
             return outcome.run_id
