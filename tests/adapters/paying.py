@@ -17,6 +17,7 @@ from tests.adapters.payer import TURNS, store as opened
 from turnwright.evidence import verify
 from turnwright.facts import RunOpened
 from turnwright.journal import decode
+from turnwright.ports import State
 from turnwright.state import fold
 
 PAYER = Path(__file__).with_name("payer.py")
@@ -33,6 +34,10 @@ class Stand(Protocol):
 
     def expire(self, address: str) -> None:
         """Let every lease have run out, as time would."""
+        ...
+
+    def store(self, place: Path) -> State:
+        """That store, opened."""
         ...
 
 

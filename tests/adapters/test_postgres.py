@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -821,3 +822,25 @@ async def test_an_answer_that_is_false_is_an_answer(tmp_path: Path, answer: obje
 
         assert isinstance(ended, Completed)
         assert [heard] == [message.text for message in ended.transcript if message.role == "tool"]
+
+
+def test_a_process_that_closes_nothing_ends_quietly(tmp_path: Path) -> None:
+    """It warns of nothing, and what its loop cut off at the end was taken back."""
+    program = (
+        "import asyncio, sys\n"
+        "from turnwright_adapters.postgres import PostgresState\n"
+        "state = PostgresState(sys.argv[1], schema=sys.argv[2])\n"
+        "async def main():\n"
+        "    await state.acquire('r1', holder='a', seconds=9)\n"
+        "    cut_off = asyncio.ensure_future(state.acquire('r2', holder='a', seconds=9))\n"
+        "    await asyncio.sleep(0)\n"
+        "asyncio.run(main())\n"
+    )
+    command = [sys.executable, "-X", "dev", "-c", program, conninfo(), schema_of(tmp_path)]
+
+    ended = subprocess.run(command, check=False, timeout=60, capture_output=True, text=True)
+
+    assert (0, "") == (ended.returncode, ended.stderr)
+    with psycopg.connect(conninfo()) as look:
+        left = look.execute(SQL("SELECT run_id FROM {}.runs").format(Identifier(schema_of(tmp_path)))).fetchall()
+    assert [("r1",)] == left

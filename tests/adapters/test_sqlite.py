@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import sqlite3
+import subprocess
 import sys
 import threading
 import uuid
@@ -978,3 +979,18 @@ async def test_what_is_acknowledged_was_synced_to_the_disk(tmp_path: Path, monke
 
     full, normal = 2, 1
     assert ([normal], [full] * 3) == (leased[-1:], levels[:3])
+
+
+def test_a_process_that_closes_nothing_leaves_one_whole_file(tmp_path: Path) -> None:
+    """At its end the log is moved into the file, so that the file can be copied alone."""
+    program = (
+        "import asyncio, sys\n"
+        "from turnwright_adapters.sqlite import SqliteState\n"
+        "state = SqliteState(sys.argv[1])\n"
+        "asyncio.run(state.acquire('r1', holder='a', seconds=9))\n"
+    )
+
+    ended = subprocess.run([sys.executable, "-c", program, tmp_path / "runs.db"], check=False, timeout=60)
+
+    assert 0 == ended.returncode
+    assert ["runs.db"] == [file.name for file in tmp_path.iterdir()]

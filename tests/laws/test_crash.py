@@ -1,6 +1,7 @@
 """Law 1, crash: cut anywhere, resume, and the run ends as the calm one did, or waits in doubt; nothing is paid twice.
 
-Each scenario shape is cut at every call that leaves the engine, by every kind of fault, in memory and on a file.
+Each scenario shape is cut at every call that leaves the engine, by every kind of fault, in memory; on real stores see
+tests/adapters/test_processes.py.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from attrs import evolve as replace, frozen
+from attrs import frozen
 from hypothesis import given, settings, strategies as st
 
 import turnwright.decide
@@ -33,7 +34,6 @@ from turnwright.state import CallState, RunState
 from turnwright.testing import CrashReport, Fault, Reply, ScriptedModel, call, explore_crashes, fails, text
 from turnwright.testing.crashes import FaultKind
 from turnwright.testing.strategies import Sketch, sketches
-from turnwright_adapters.sqlite import SqliteState
 
 
 @tool(approval="required")
@@ -137,10 +137,6 @@ class Shape:
         """Ports of a fresh engine over the store in memory."""
         made = {name: make() for name, make in self.ports.items()}
         return Ports(ScriptedModel(self.replies), scopes=("team",), **made)  # type: ignore[arg-type]
-
-    def on_file(self, folder: Path) -> Ports:
-        """Ports of a fresh engine over one SQLite file."""
-        return replace(self.in_memory(folder), state=SqliteState(folder / "runs.db"))
 
 
 def team(**limits: int) -> Callable[[], MemoryBudgets]:
@@ -285,16 +281,6 @@ async def test_a_run_that_is_interrupted_anywhere_ends_as_the_calm_one(
         assert len({*effects}) == len(effects)
     assert None is (await replay_agent(definition, RUN, given_)).divergence
     assert [] == [breach for request in model.requests for breach in unpaired(request.messages)]
-
-
-@pytest.mark.promise("T-01", "T-02", "N-05")
-def test_no_single_fault_breaks_an_approved_payment_on_a_file() -> None:
-    """The same holds on a durable store; and some cuts fall where nobody can know, and say so."""
-    report = explore_crashes(AGENT, "refund 5", SHAPES["approved payment"].on_file)
-
-    assert [] == [str(each) for each in report.violations]
-    assert report.cuts > 50
-    assert report.in_doubt > 0
 
 
 @pytest.mark.promise("T-02")
