@@ -257,7 +257,8 @@ class AgentDefinition(Generic[InputT, OutputT]):
     approval, *result_guards* see what it gave. *boundary* may stop the run between turns, or keep it from ending.
     *options* go to the model port as they are. *approval_seconds* is how long a request for approval stands. *cost* is
     reserved for each model request, by budget axis. *compatible_with* are the fingerprints of earlier versions whose
-    runs this one may go on with; a waiting call whose contract it changed is not for it to run.
+    runs this one may go on with, as it may where it only has more tools; a waiting call whose contract it changed is
+    not for it to run.
 
     Raises DefinitionError, naming the thing, for whatever cannot work.
     """
@@ -340,15 +341,14 @@ class AgentDefinition(Generic[InputT, OutputT]):
         return {each.name: digest(plain(each.contract())) for each in self.tools}
 
     @cached_property
-    def fingerprint(self) -> str:
-        """The digest of what a running run depends on: contracts, schemas, instruction, options; never source text."""
+    def base(self) -> str:
+        """The digest of what a running run depends on beside tools: schemas, instruction, options; no source text."""
         return digest(
             plain(
                 {
                     "engine": 1,
                     "name": self.name,
                     "instruction": self.instruction,
-                    "tools": [each.contract() for each in self.tools],
                     "input": self.input_schema.document,
                     "output": self.output_schema.document,
                     "tool_choice": self.tool_choice if isinstance(self.tool_choice, str) else "function",
@@ -357,6 +357,17 @@ class AgentDefinition(Generic[InputT, OutputT]):
                     "version": self.version,
                 }
             )
+        )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The digest of all that a running run depends on. Limits are how much and not what, and no part of it."""
+        return digest(plain({"base": self.base, "tools": dict(self.contracts)}))
+
+    def may_go_on(self, *, fingerprint: str, base: str, contracts: Mapping[str, str]) -> bool:
+        """Whether this may go on with a run of another version: it says so, or it only has more tools."""
+        return fingerprint in self.compatible_with or (
+            base == self.base and contracts.items() <= self.contracts.items()
         )
 
 

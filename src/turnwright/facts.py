@@ -7,7 +7,10 @@ of the store's clock since 1970, *seconds* a duration.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, TypeAlias
+
+from attrs import field
 
 from turnwright.errors import ModelErrorKind
 from turnwright.inbox import Word
@@ -66,7 +69,8 @@ class Fault:
 class RunOpened:
     """The run exists. *salt* keys the digests of its evidence; *input* is JSON, *messages* is how the model sees it.
 
-    *principal* is on whose behalf it acts, all its life.
+    *principal* is on whose behalf it acts, all its life. *base* is the fingerprint of the definition without its tools,
+    *contracts* the digests of these by name: a definition that only has more tools may go on with the run.
     """
 
     run_id: str
@@ -78,6 +82,8 @@ class RunOpened:
     deadline: float | None
     salt: str
     principal: str = ""
+    base: str = ""
+    contracts: Mapping[str, str] = field(factory=dict)
 
 
 @frozen

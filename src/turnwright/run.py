@@ -198,7 +198,7 @@ async def open_inbox(definition: AnyDefinition, ports: Ports, run_id: str) -> No
         if not await driver.load():
             salt = ports.ids.new_id()[:64]
             opened = (run_id, definition.name, definition.fingerprint, None, (), MAX_TURNS, None, salt)
-            driver.note(RunOpened(*opened, ports.principal))
+            driver.note(RunOpened(*opened, ports.principal, definition.base, definition.contracts))
             driver.note(RunSuspended("external", "inbox"))
             await driver.flush()
     finally:
@@ -248,7 +248,8 @@ async def _open(
         driver.note(
             RunOpened(
                 *(run_id, definition.name, definition.fingerprint, opening.input, opening.messages),
-                *(max_turns or MAX_TURNS, deadline, salt, driver.ports.principal),
+                *(max_turns or MAX_TURNS, deadline, salt),
+                *(driver.ports.principal, definition.base, definition.contracts),
             )
         )
     for word in words:
@@ -339,7 +340,7 @@ def _recognise(driver: Driver, definition: AnyDefinition, opening: Opening | Non
             raise RunMismatch(opened.run_id, message) from error
     if ended is not None or driver.state.fingerprint == definition.fingerprint:
         return
-    if driver.state.fingerprint in definition.compatible_with:
+    if definition.may_go_on(fingerprint=driver.state.fingerprint, base=opened.base, contracts=opened.contracts):
         driver.note(RunMigrated(definition.fingerprint))
     elif not waiting:
         driver.note(RunSuspended("definition", "fingerprint", f"opened by another version of {opened.definition!r}"))

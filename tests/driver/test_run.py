@@ -18,6 +18,7 @@ from turnwright import (
     Completed,
     Failed,
     InvalidValue,
+    Limits,
     MemoryState,
     ModelError,
     Outcome,
@@ -28,6 +29,7 @@ from turnwright import (
     Suspended,
     TurnView,
     UnknownRun,
+    replay_agent,
     resume_agent,
     run_agent,
     run_agent_sync,
@@ -44,6 +46,12 @@ from turnwright.testing import ScriptedModel, call, fails, text
 async def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
+
+
+@tool(replay="safe")
+async def subtract(a: int, b: int) -> int:
+    """Subtract one number from another."""
+    return a - b
 
 
 ADDER = AgentDefinition(name="adder", instruction="Add.", tools=[add])
@@ -548,6 +556,36 @@ async def test_a_later_version_that_says_so_goes_on_with_runs_of_an_earlier_one(
     assert isinstance(ended, Completed)
     kinds = [item.kind for item in await ports.state.evidence("r1")]
     assert (1, "2") == (kinds.count("run_migrated"), ended.output)
+
+
+@pytest.mark.promise("N-05")
+@pytest.mark.parametrize(
+    ("change", "goes_on"),
+    [
+        ({"tools": [add, subtract]}, True),
+        ({"tools": [subtract, add], "limits": Limits(requests=9)}, True),
+        ({"tools": [replace(add, description="Add two numbers.")]}, True),
+        ({"tools": [subtract]}, False),
+        ({"tools": [replace(add, version="2"), subtract]}, False),
+        ({"tools": [add, subtract], "instruction": "Add well."}, False),
+    ],
+)
+async def test_a_version_that_only_has_more_tools_goes_on_with_runs_of_an_earlier_one(
+    change: dict[str, object], *, goes_on: bool
+) -> None:
+    """What the run depends on is all there. Anything else it would have to say."""
+    ports = Ports(model=ScriptedModel([call("add", a=1, b=1), text("2")]))
+    await run_agent(ADDER, "go", ports, run_id="r1", max_turns=1)
+    later = replace(ADDER, **change)  # type: ignore[arg-type]
+
+    outcome = await resume_agent(later, "r1", ports, max_turns=2)
+
+    if goes_on:
+        assert isinstance(outcome, Completed)
+        assert None is (await replay_agent(later, "r1", ports)).divergence
+    else:
+        assert isinstance(outcome, Suspended)
+        assert "definition" == outcome.reason
 
 
 @pytest.mark.promise("N-09")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import NoneType
 from typing import Literal, TypeAlias, cast, get_args, get_origin, get_type_hints
@@ -377,6 +377,8 @@ def _of(declared: object) -> st.SearchStrategy[object]:
         return st.sampled_from(get_args(declared))
     if get_origin(declared) is tuple:
         return st.lists(_of(get_args(declared)[0]), max_size=3).map(tuple)
+    if get_origin(declared) is Mapping:
+        return st.dictionaries(*[_of(each) for each in get_args(declared)], max_size=3)
     if get_args(declared):
         return st.one_of([_of(each) for each in get_args(declared)])
     assert isinstance(declared, type)
