@@ -338,7 +338,7 @@ class AgentDefinition(Generic[InputT, OutputT]):
     @cached_property
     def contracts(self) -> Mapping[str, str]:
         """The digest of each tool's contract, by the tool's name."""
-        return {each.name: digest(plain(each.contract())) for each in self.tools}
+        return {each.name: digest(each.contract()) for each in self.tools}
 
     @cached_property
     def base(self) -> str:
@@ -362,7 +362,7 @@ class AgentDefinition(Generic[InputT, OutputT]):
     @cached_property
     def fingerprint(self) -> str:
         """The digest of all that a running run depends on. Limits are how much and not what, and no part of it."""
-        return digest(plain({"base": self.base, "tools": dict(self.contracts)}))
+        return digest({"base": self.base, "tools": {**self.contracts}})
 
     def may_go_on(self, *, fingerprint: str, base: str, contracts: Mapping[str, str]) -> bool:
         """Whether this may go on with a run of another version: it says so, or it only has more tools."""

@@ -17,6 +17,7 @@ from typing import Final, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast,
 import msgspec
 from attrs import field
 
+from turnwright.canonical import JSON, plain
 from turnwright.declarations import (
     AMOUNTS,
     CALLABLE,
@@ -176,19 +177,22 @@ class Tool(Generic[P, R_co]):
         """Call the function itself, past every check: for tests and for your own code, not for models."""
         return self.function(*args, **kwargs)
 
-    def contract(self) -> dict[str, object]:
+    def contract(self) -> dict[str, JSON]:
         """The part of the contract that a running run depends on, as JSON: two equal contracts are interchangeable."""
-        return {
-            "name": self.name,
-            "parameters": self.parameters.schema.document,
-            "output": None if self.output is None else self.output.document,
-            "capability": self.capability,
-            "approval": self.approval if isinstance(self.approval, str | int) else "predicate",
-            "replay": self.replay,
-            "cost": dict(self.cost),
-            "policy": list(self.policy),
-            "version": self.version,
-        }
+        said = plain(
+            {
+                "name": self.name,
+                "capability": self.capability,
+                "approval": self.approval if isinstance(self.approval, str | int) else "predicate",
+                "replay": self.replay,
+                "cost": self.cost,
+                "policy": self.policy,
+                "version": self.version,
+            }
+        )
+        assert isinstance(said, dict)
+        output = None if self.output is None else {**self.output.document}
+        return {**said, "parameters": {**self.parameters.schema.document}, "output": output}
 
 
 def _is_approval(approval: object) -> bool:
