@@ -6,7 +6,7 @@ Time passes only by leases that have already run out: one that is taken for 0 se
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import ClassVar, Final, Literal, TypeAlias
@@ -32,8 +32,9 @@ from turnwright.facts import (
 from turnwright.inbox import Approve, Cancel, Deny, FollowUp, LateResult, Resolve, Steer, Word
 from turnwright.messages import File, Image, UserMessage
 from turnwright.ports import Appended, Busy, Conflict, Fenced, Lease, State
+from turnwright.racing import may_wait
 from turnwright_contracts.author import AT, AWKWARD, Author, told
-from turnwright_contracts.running import cut, scenario
+from turnwright_contracts.running import answers_at_once, cut, scenario
 
 __all__ = ["WORDS", "Lack", "StateSuite"]
 
@@ -71,6 +72,27 @@ class StateSuite:
     def _needs(self, capability: Lack) -> None:
         if capability in self.lacks:
             pytest.skip(f"{type(self).__name__} lacks: {capability}")
+
+    @scenario
+    async def test_a_store_that_says_that_it_never_waits_does_not(self, tmp_path: Path) -> None:
+        """Nobody races it against a deadline."""
+        author = Author()
+        async with self.make(tmp_path) as state:
+            if not may_wait(state):
+                calls: tuple[Coroutine[object, object, object], ...] = (
+                    state.acquire("r1", holder="a", seconds=LONG),
+                    state.append("r1", 1, 0, "a-1", author.opening("hello")),
+                    state.renew("r1", 1, seconds=LONG),
+                    state.post("r1", Cancel()),
+                    state.read("r1"),
+                    state.load("r1"),
+                    state.evidence("r1"),
+                    state.runs(),
+                    state.release("r1", 1),
+                    state.erase("r1"),
+                )
+
+                assert all([answers_at_once(call) for call in calls])
 
     # --- the right to write
 
